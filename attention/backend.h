@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string_view>
 
 #include "attention/forward_metadata.h"
@@ -61,7 +62,7 @@ class AttentionBackend {
   AttentionBackend() = default;
   AttentionBackend(const AttentionBackend&) = delete;
   AttentionBackend& operator=(const AttentionBackend&) = delete;
-  virtual ~AttentionBackend();
+  virtual ~AttentionBackend() = default;
 
   // SGLang's spelling: "fa3", "flashinfer", or "fa3+flashinfer" for a hybrid pair (prefill+decode).
   virtual std::string_view name() const = 0;
@@ -98,11 +99,10 @@ class AttentionBackend {
   // For numeric execution: the plan of the pass planned last, which kernel() carries out. Valid until the
   // next call of either. Backends that only price throw std::logic_error.
   virtual KernelKind kernel() const { return KernelKind::kPaged; }
-  virtual const DecodePlan& decode_plan(const LayerShape& layer);
-  virtual const ExtendPlan& extend_plan(const LayerShape& layer);
-
+  virtual const DecodePlan& decode_plan(const LayerShape&) { throw std::logic_error("no plan of a decode"); }
+  virtual const ExtendPlan& extend_plan(const LayerShape&) { throw std::logic_error("no plan of an extend"); }
   // kSparse: the plan of the pass planned last, new and decoding tokens alike.
-  virtual const SparsePlan& sparse_plan(const LayerShape& layer);
+  virtual const SparsePlan& sparse_plan(const LayerShape&) { throw std::logic_error("no plan of lists"); }
   // Sparse attention: before the first pass.
   virtual void set_sparse_options(const SparseOptions&) {}
 

@@ -62,10 +62,14 @@ class PageSizes {
     }
     return any();
   }
-  // "any", "1", "16,32,64"
-  std::string text() const;
   // "any", "1", "16, 32 or 64"
-  std::string words() const;
+  std::string words() const {
+    if (any()) return "any";
+    std::string words;
+    for (std::size_t i = 0; i < count_; ++i)
+      words += (i == 0 ? "" : i + 1 == count_ ? " or " : ", ") + std::to_string(sizes_[i]);
+    return words;
+  }
 
  private:
   std::array<std::uint32_t, 4> sizes_ = {};

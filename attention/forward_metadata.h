@@ -12,7 +12,7 @@ namespace tpsim::attention {
 struct ForwardMetadata {
   proto::ForwardMode forward_mode = proto::IDLE;
   // Extend part (EXTEND, MIXED): tokens per request. TARGET_VERIFY and DRAFT_EXTEND: of each decoding request
-  // the tokens in the KV cache and, behind them, those that the pass computes.
+  // the tokens in the KV cache and, after them, those that the pass computes.
   std::span<const std::uint32_t> extend_prefix_lens;
   std::span<const std::uint32_t> extend_lens;
   // TARGET_VERIFY: every new token sees the prefix and its own ancestors in a tree of drafts that branches
@@ -32,7 +32,7 @@ struct ForwardMetadata {
   // EXTEND of Gemma 3 where some prompt has images: a backend that masks_images() takes a mask of what every
   // new token sees.
   bool image_mask = false;
-  // Passes that verify drafts or extend a draft model behind them: new tokens of each request, so that a rank
+  // Passes that verify drafts or extend a draft model after them: new tokens of each request, so that a rank
   // without one pads alike, and whether logits are wanted of one of them only.
   std::uint32_t tokens_per_request = 1;
   bool one_logit_per_request = false;

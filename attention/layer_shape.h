@@ -36,7 +36,7 @@ struct LayerShape {
 
   // kSparse: fp8 latents with scales, the rope part in 16 bit (not the raw fp8 that some kernels read).
   bool scaled_latents() const { return form == AttentionForm::kSparse && fp8_kv() && token_bytes > head_dim; }
-  bool fp8_kv() const { return kv_format == NumberFormat::kFp8E4M3 || kv_format == NumberFormat::kFp8E5M2; }
+  bool fp8_kv() const { return is_fp8(kv_format); }
   // Bytes of one element of the cache, block scales included.
   double kv_bytes() const {
     constexpr std::uint64_t kMany = 16 * 64;  // whole blocks

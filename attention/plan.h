@@ -42,8 +42,8 @@ struct DecodePlan {
   // after another: KV tokens of the busiest, what a part costs besides its tokens included. 0: a block for
   // each part.
   std::uint64_t busiest_block = 0;
-  std::uint32_t launched_splits =
-      0;  // parts that blocks are launched for, empty ones included, of every request; 0: its own
+  // Parts that blocks are launched for, empty ones included, of every request; 0: its own.
+  std::uint32_t launched_splits = 0;
   bool widens_kv = false;  // a kernel before this one makes a 16-bit copy of the KV it reads
   bool queues = false;     // blocks that find no room wait for a whole one, each as slow as if alone
   // Times that the same KV is read, by blocks of other query heads that run at another time; from L2 the
@@ -53,19 +53,13 @@ struct DecodePlan {
   // before (succ) and all before that (inter; empty ranges where a sequence is short). Each of the three is a
   // kernel of its own with queries of its own, and their results are merged. Empty: none of it.
   std::vector<DecodeItem> succ_items, inter_items;
-  void clear() {  // keeps the capacity
-    std::vector<DecodeItem> kept = std::move(items);
-    *this = {};
-    items = std::move(kept);
-    items.clear();
-  }
 };
 
-// The extend of one request: query tokens [0, q_len) behind `prefix` cached tokens, in tiles of the plan's
+// The extend of one request: query tokens [0, q_len) after `prefix` cached tokens, in tiles of the plan's
 // tile_m tokens. The tile from token r on reads KV [max(0, prefix + r + 1 - window), prefix + min(r + tile_m,
 // q_len)), in steps of tile_n.
 // Chunked attention (Llama 4) makes one item of each chunk that has new tokens, counted from the chunk's
-// begin: kv_begin, behind first_row new tokens of the request.
+// begin: kv_begin, after first_row new tokens of the request.
 struct ExtendItem {
   std::uint32_t request = 0;
   std::uint32_t prefix = 0;
@@ -102,13 +96,16 @@ struct ExtendPlan {
   // Dual chunk attention: tokens of a chunk. A tile lies in one chunk and reads it, the chunk before it and
   // all before that in three kernels with queries of their own, whose results are merged. 0: none of it.
   std::uint32_t chunk_len = 0;
-  void clear() {  // keeps the capacity
-    std::vector<ExtendItem> kept = std::move(items);
-    *this = {};
-    items = std::move(kept);
-    items.clear();
-  }
 };
+
+// An empty plan, which keeps the capacity of its items.
+template <typename Plan>
+void clear(Plan& plan) {
+  auto items = std::move(plan.items);
+  items.clear();
+  plan = {};
+  plan.items = std::move(items);
+}
 
 // KV tokens that the tile from token `row` on reads, rounded out to whole steps of tile_n.
 struct TileRange {

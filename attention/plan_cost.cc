@@ -97,10 +97,7 @@ double PlanCost::write_seconds(double tokens, const LayerShape& layer) const {
 }
 
 KernelCost PlanCost::gather(double bytes, const LayerShape& layer) const {
-  KernelCost cost;
-  cost.bytes = bytes;
-  cost.seconds = memory_seconds(bytes, layer) / c_.gather;
-  return cost;
+  return {.seconds = memory_seconds(bytes, layer) / c_.gather, .bytes = bytes};
 }
 
 template <typename Batch>
@@ -250,6 +247,14 @@ double PlanCost::tiles_seconds(const Load& load, const LayerShape& layer, double
   return std::max(arithmetic, device) + c_.overlap * std::min(arithmetic, device);
 }
 
+KernelCost PlanCost::kernel(const Load& load, const LayerShape& layer, double rate) const {
+  const double width = double(layer.head_dim) + layer.v_head_dim;
+  return {.seconds = c_.fixed_seconds + tiles_seconds(load, layer, rate),
+          .flops = 2.0 * width * load.tokens * load.rows * load.head_blocks,
+          .bytes = load.bytes,
+          .launches = 1};
+}
+
 KernelCost PlanCost::extend_all(const ExtendPlan& plan, std::uint32_t q_len, std::uint32_t kv_len,
                                 const LayerShape& layer) const {
   const double width = double(layer.head_dim) + layer.v_head_dim;
@@ -261,12 +266,7 @@ KernelCost PlanCost::extend_all(const ExtendPlan& plan, std::uint32_t q_len, std
   load.tokens = load.tiles * load.longest;
   load.bytes =
       double(kv_len) * kv_token_bytes_of(layer) + double(q_len) * layer.num_q_heads * width * layer.q_bytes;
-  KernelCost cost;
-  cost.flops = 2.0 * width * load.tokens * load.rows * load.head_blocks;
-  cost.bytes = load.bytes;
-  cost.launches = 1;
-  cost.seconds = c_.fixed_seconds + tiles_seconds(load, layer, flops_per_second(layer));
-  return cost;
+  return kernel(load, layer, flops_per_second(layer));
 }
 
 KernelCost PlanCost::encode(const ExtendPlan& plan, std::span<const SequenceGroup> sequences,
@@ -284,13 +284,7 @@ KernelCost PlanCost::encode(const ExtendPlan& plan, std::span<const SequenceGrou
     load.longest = std::max(load.longest, walked);
     load.bytes += double(group.count) * group.length * token_bytes;
   }
-  KernelCost cost;
-  if (load.tiles == 0) return cost;
-  cost.flops = 2.0 * width * load.tokens * load.rows * load.head_blocks;
-  cost.bytes = load.bytes;
-  cost.launches = 1;
-  cost.seconds = c_.fixed_seconds + tiles_seconds(load, layer, flops_per_second(layer));
-  return cost;
+  return load.tiles == 0 ? KernelCost{} : kernel(load, layer, flops_per_second(layer));
 }
 
 // REQUIRES: the plan has items.
@@ -443,8 +437,7 @@ KernelCost PlanCost::mla_chunks(const ExtendPlan& plan, const LayerShape& layer,
       load.longest = std::max<double>(load.longest, walked);
       load.bytes += tokens * kv_token_bytes_of(layer);
     }
-    cost += {c_.fixed_seconds + tiles_seconds(load, layer, rate),
-             2 * width * load.tokens * load.rows * load.head_blocks, load.bytes, 1};
+    cost += kernel(load, layer, rate);
     cost += {c_.merge_seconds + memory_seconds(merge_bytes, layer), 0, merge_bytes, 1};
   }
   return cost;

@@ -47,6 +47,7 @@ class PlanCost {
   PlanCost(const proto::HardwareProfile& profile, std::string_view operator_class,
            Residency residency = Residency::kCold);
 
+  const PlanCoefficients& coefficients() const { return c_; }
   KernelCost decode(const DecodePlan& plan, const LayerShape& stored) const;
   KernelCost extend(const ExtendPlan& plan, const LayerShape& stored) const;
   // `q_len` query tokens against all of `kv_len` tokens, without a mask, in one kernel with the tiles of
@@ -90,6 +91,7 @@ class PlanCost {
   double block_compute(const LayerShape& layer) const;
   double memory_seconds(double bytes, const LayerShape& layer) const;
   double tiles_seconds(const Load& load, const LayerShape& layer, double rate) const;
+  KernelCost kernel(const Load& load, const LayerShape& layer, double rate) const;
 
   PlanCoefficients c_;
   Corrections corrections_;

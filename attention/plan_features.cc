@@ -6,13 +6,11 @@ namespace tpsim::attention {
 namespace {
 
 PlanFeatures of_layer(const LayerShape& layer) {
-  PlanFeatures features;
-  features.kv_heads = layer.num_kv_heads;
-  features.group = double(layer.num_q_heads) / layer.num_kv_heads;
-  features.head_dim = layer.head_dim;
-  features.window = layer.sliding_window;
-  features.element_bytes = layer.q_bytes + layer.kv_bytes();
-  return features;
+  return {.kv_heads = double(layer.num_kv_heads),
+          .group = double(layer.num_q_heads) / layer.num_kv_heads,
+          .head_dim = double(layer.head_dim),
+          .window = double(layer.sliding_window),
+          .element_bytes = layer.q_bytes + layer.kv_bytes()};
 }
 
 double width_of(const LayerShape& layer) { return double(layer.head_dim) + layer.v_head_dim; }

@@ -44,8 +44,6 @@ PlannedBackend::PlannedBackend(const BackendRow& row, const proto::HardwareProfi
       page_size_(page_size),
       multiprocessors_(profile.multiprocessors()),
       generation_(parse_gpu_generation(profile.architecture()).value_or(GpuGeneration::kHopper)),
-      extend_coefficients_(coefficients_of<PlanCoefficients>(profile, class_of(row.name, "extend"))),
-      decode_coefficients_(coefficients_of<PlanCoefficients>(profile, class_of(row.name, "decode"))),
       extend_cost_(profile, class_of(row.name, "extend")),
       decode_cost_(profile, class_of(row.name, "decode")),
       mla_extend_cost_(mla_cost(profile, row.name, row.extend_kernels, "mla_extend", "extend")),
@@ -77,18 +75,18 @@ void PlannedBackend::take(const ForwardMetadata& metadata) {
 
 HostCost PlannedBackend::host_cost() const {
   const bool decode = metadata_.forward_mode == proto::DECODE;
-  return {.launch_seconds = (decode ? decode_coefficients_ : extend_coefficients_).launch_seconds};
+  return {.launch_seconds = (decode ? decode_cost_ : extend_cost_).coefficients().launch_seconds};
 }
 
 const DecodePlan& PlannedBackend::decode_plan(const LayerShape& layer) {
-  decode_plan_.clear();
+  clear(decode_plan_);
   if (metadata_.forward_mode == proto::DECODE && !metadata_.decode_seq_lens.empty())
     plan_decode(layer, decode_plan_);
   return decode_plan_;
 }
 
 const ExtendPlan& PlannedBackend::extend_plan(const LayerShape& layer) {
-  extend_plan_.clear();
+  clear(extend_plan_);
   if (metadata_.forward_mode == proto::DECODE) return extend_plan_;
   if (metadata_.extend_lens.empty() && metadata_.decode_seq_lens.empty()) return extend_plan_;
   attention_chunk_ = layer.attention_chunk;
@@ -102,7 +100,7 @@ KernelCost PlannedBackend::verify_by_decoding(const LayerShape& layer) {
   if (metadata_.extend_lens.empty()) return {};
   LayerShape rows = layer;
   rows.num_q_heads *= metadata_.extend_lens.front();
-  decode_plan_.clear();
+  clear(decode_plan_);
   plan_decode(rows, decode_plan_);
   return decode_cost(layer.form == AttentionForm::kMlaAbsorbed ? mla_decode_cost_ : decode_cost_,
                      decode_plan_, rows);
@@ -126,7 +124,7 @@ KernelCost PlannedBackend::forward_extend(const LayerShape& of) {
 
 KernelCost PlannedBackend::forward_decode(const LayerShape& of) {
   const LayerShape layer = priced(of);
-  decode_plan_.clear();
+  clear(decode_plan_);
   const bool decodes = metadata_.forward_mode == proto::DECODE && !metadata_.decode_seq_lens.empty();
   if (decodes && !sum_decode(layer, decode_plan_)) plan_decode(layer, decode_plan_);
   return decode_cost(layer.form == AttentionForm::kMlaAbsorbed ? mla_decode_cost_ : decode_cost_,

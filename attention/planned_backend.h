@@ -57,7 +57,7 @@ class PlannedBackend : public AttentionBackend {
   std::uint32_t multiprocessors() const { return multiprocessors_; }
   const proto::HardwareProfile& profile() const { return profile_; }
   GpuGeneration generation() const { return generation_; }
-  const PlanCoefficients& decode_coefficients() const { return decode_coefficients_; }
+  const PlanCoefficients& decode_coefficients() const { return decode_cost_.coefficients(); }
   // An item of each request of the decode, not cut. Returns the most KV tokens that one reads.
   std::uint32_t add_decode_items(const LayerShape& layer, DecodePlan& plan) const;
   // The items of the layer that is being planned. Returns the most new tokens of one.
@@ -82,8 +82,6 @@ class PlannedBackend : public AttentionBackend {
   std::uint32_t page_size_;
   std::uint32_t multiprocessors_;
   GpuGeneration generation_;
-  PlanCoefficients extend_coefficients_;
-  PlanCoefficients decode_coefficients_;
   PlanCost extend_cost_;
   PlanCost decode_cost_;
   PlanCost mla_extend_cost_;   // absorbed
@@ -92,9 +90,8 @@ class PlannedBackend : public AttentionBackend {
   MlaOptions mla_options_;
   std::vector<bool> captured_;  // by batch size
   ForwardMetadata metadata_;
-  std::vector<std::uint32_t>
-      verified_seq_lens_;              // BackendRow::verifies_by_decoding: KV lengths, new tokens included
-  std::uint32_t attention_chunk_ = 0;  // of the layer that is being planned
+  std::vector<std::uint32_t> verified_seq_lens_;  // verifies_by_decoding: KV lengths, new tokens included
+  std::uint32_t attention_chunk_ = 0;             // of the layer that is being planned
   DecodePlan decode_plan_;
   ExtendPlan extend_plan_;
 };

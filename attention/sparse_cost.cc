@@ -9,7 +9,7 @@ namespace tpsim::attention {
 namespace {
 
 constexpr double kLogitBytes = 4;
-// Kernels of the indexer behind its projections: norm and rotation, rounding of queries, of keys into their
+// Kernels of the indexer after its projections: norm and rotation, rounding of queries, of keys into their
 // pages, head weights, logits, selection. (dsa_indexer.py, forward_cuda)
 constexpr std::uint32_t kIndexKernels = 6;
 constexpr std::uint32_t kKeysOnlyKernels = 2;
@@ -19,15 +19,13 @@ double padded_heads(std::uint32_t heads) { return std::max(32.0, double(heads));
 // `tokens` and `stored` are of all requests.
 PlanFeatures features_of(double requests, double tokens, double stored, double kv_heads, double group,
                          double head_dim, double element_bytes) {
-  PlanFeatures features;
-  features.requests = requests;
-  features.tokens = tokens / requests;
-  features.prefix = stored / requests;
-  features.kv_heads = kv_heads;
-  features.group = group;
-  features.head_dim = head_dim;
-  features.element_bytes = element_bytes;
-  return features;
+  return {.requests = requests,
+          .tokens = tokens / requests,
+          .prefix = stored / requests,
+          .kv_heads = kv_heads,
+          .group = group,
+          .head_dim = head_dim,
+          .element_bytes = element_bytes};
 }
 
 }  // namespace
@@ -127,12 +125,11 @@ KernelCost SparseCost::dense(const SparsePlan& plan, const SparseLoad& load, con
 }
 
 KernelCost SparseCost::index_keys_only(const SparseLoad& load, const IndexShape& shape) const {
-  KernelCost cost;
   // A key in bf16 through the norm, and into its page.
-  cost.bytes = load.queries * (4.0 * shape.head_dim + index_key_bytes(shape.head_dim));
-  cost.launches = kKeysOnlyKernels;
-  cost.seconds = i_.fixed_seconds * kKeysOnlyKernels / kIndexKernels + cost.bytes / (bandwidth_ * i_.memory);
-  return cost;
+  const double bytes = load.queries * (4.0 * shape.head_dim + index_key_bytes(shape.head_dim));
+  return {.seconds = i_.fixed_seconds * kKeysOnlyKernels / kIndexKernels + bytes / (bandwidth_ * i_.memory),
+          .bytes = bytes,
+          .launches = kKeysOnlyKernels};
 }
 
 KernelCost SparseCost::index(const SparseLoad& load, const IndexShape& shape, bool gathers) const {

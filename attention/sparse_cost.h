@@ -59,7 +59,7 @@ class SparseCost {
   // Dense attention of short prefills: keys and values of every head are there already. `layer` is the
   // expanded shape.
   KernelCost dense(const SparsePlan& plan, const SparseLoad& load, const LayerShape& layer) const;
-  // All of the indexer behind its projections: norm, rotation, fp8 rounding, new keys into their pages,
+  // All of the indexer after its projections: norm, rotation, fp8 rounding, new keys into their pages,
   // logits, selection. `gathers`: the keys of all tokens are first copied together (the kernel for ragged
   // extends).
   KernelCost index(const SparseLoad& load, const IndexShape& shape, bool gathers) const;

@@ -48,8 +48,6 @@ const KernelRow& row_of(SparseKernel kernel) {
   return kRows.front();
 }
 
-bool is_fp8(NumberFormat format) { return format == NumberFormat::kFp8E4M3; }
-
 // One phase of a request.
 struct Phase {
   const SparseKernelRequest& request;

@@ -60,13 +60,13 @@ struct SparseKernelRequest {
 SparseKernels choose_sparse_kernels(const SparseKernelRequest& request);
 
 // Kernels whose loop walks all top_k places of a list, also those that hold no token: FlashMLA's. (A prefill
-// of 2,048 tokens takes as long behind 4 cached ones as behind 2,048, dsa_context_module_perf.)
+// of 2,048 tokens takes as long after 4 cached ones as after 2,048, dsa_context_module_perf.)
 bool walks_whole_list(SparseKernel kernel);
 
 // Kernels that read fp8 latents without scales.
 bool reads_raw_latents(SparseKernel kernel);
 
-// Bytes of one stored token: `latent` elements and `rope` elements behind them. In fp8 the latent has an fp32
+// Bytes of one stored token: `latent` elements and `rope` elements after them. In fp8 the latent has an fp32
 // scale for every 128 elements and the rope part stays in 16 bit, but for kernels that read all of it raw.
 std::uint32_t sparse_token_bytes(const SparseKernels& kernels, NumberFormat kv_format, std::uint32_t latent,
                                  std::uint32_t rope);

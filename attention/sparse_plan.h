@@ -10,7 +10,7 @@
 
 namespace tpsim::attention {
 
-// q_len query tokens of one request behind `prefix` tokens that are stored already.
+// q_len query tokens of one request after `prefix` tokens that are stored already.
 struct SparseItem {
   std::uint32_t request = 0;  // position in the batch
   std::uint32_t prefix = 0;
@@ -24,12 +24,6 @@ struct SparsePlan {
   std::uint32_t part = 0;    // listed tokens of one part; parts are merged. 0: a list is one part
   std::uint32_t rows = 0;    // query heads that the arithmetic is done for, padding included
   bool whole_list = false;   // the kernel walks all top_k places, also those that hold no token
-  void clear() {             // keeps the capacity
-    items.clear();
-    top_k = part = rows = 0;
-    block = 64;
-    whole_list = false;
-  }
 };
 
 // What a plan's price depends on, summed over its items.

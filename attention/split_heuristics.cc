@@ -14,7 +14,6 @@
 #include "proto/base/widest_vectors.h"
 
 namespace tpsim::attention {
-namespace {}  // namespace
 
 std::uint32_t FlashSplits::operator()(std::uint32_t blocks, std::uint32_t kv_steps) {
   if (blocks >= 0.8 * multiprocessors_) return 1;  // nearly full without splitting

@@ -28,10 +28,18 @@ class ChunkCache final : public PrefixCache {
   void dec_lock_ref(NodeId, const TreeLock&) override {}
   Kept kept(Pool) const override { return {}; }
   std::uint64_t evict(Pool, std::uint64_t) override { return 0; }
-  void cache_finished_req(RequestState& req, const TokenSequence&, std::uint32_t, bool) override;
+  void cache_finished_req(RequestState& req, const TokenSequence&, std::uint32_t, bool) override {
+    request_pages_.free(req.row, 0, rows_->num_pages(req.row));
+    req.window_evicted_len = 0;
+  }
   std::uint32_t cache_unfinished_req(RequestState& req, const TokenSequence&, std::uint32_t fill_len,
-                                     bool) override;
-  void free_out_of_window(RequestState& req, std::int64_t pre_len) override;
+                                     bool) override {
+    req.prefix_len = fill_len;
+    return rows_->num_pages(req.row);
+  }
+  void free_out_of_window(RequestState& req, std::int64_t pre_len) override {
+    if (pre_len - window_ > req.window_evicted_len) request_pages_.free_windows(req, pre_len, window_);
+  }
   NodeId parent(NodeId) const override { return kRoot; }
   std::vector<NodeId> children(NodeId) const override { return {}; }
   void save(StateWriter&) override {}

@@ -53,7 +53,7 @@ class PrefixCache {
     std::uint64_t generation = 0;  // of the node's children
     std::uint64_t next_hash = 0;   // of the child that would match more; 0: not known
   };
-  // A state that a request hands over with its next insertion, taken behind its first `length` tokens. An
+  // A state that a request hands over with its next insertion, taken after its first `length` tokens. An
   // insertion that takes it clears `slot`.
   struct StateOffer {
     std::uint32_t slot = StateSlots::kNone;
@@ -100,7 +100,7 @@ class PrefixCache {
                                    MatchCursor& cursor) = 0;
   // Appends the pages from the root to the end of `node`.
   virtual void collect_pages(NodeId node, std::vector<PageRun>& out) const = 0;
-  // The state behind `node`, a match's last one; kNone where there is none.
+  // The state after `node`, a match's last one; kNone where there is none.
   virtual std::uint32_t state_slot(NodeId node) const = 0;
 
   // Locks, and unlocks, every node from `node` up to the root, and of windows and states what a request with
@@ -124,7 +124,7 @@ class PrefixCache {
   // none did.
   virtual std::uint32_t cache_unfinished_req(RequestState& req, const TokenSequence& tokens,
                                              std::uint32_t fill_len, bool chunked) = 0;
-  // Frees the window parts of the request's own pages that no window reaches any more when the token behind
+  // Frees the window parts of the request's own pages that no window reaches any more when the token after
   // the first `pre_len` is computed, less those that an insertion needs so that it ends in a window that can
   // be used. REQUIRES: there is a pool of windows.
   virtual void free_out_of_window(RequestState& req, std::int64_t pre_len) = 0;

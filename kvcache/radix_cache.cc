@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 
@@ -20,7 +21,7 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t value) {
   return h ^ (h >> 32);
 }
 
-// Moves what lies behind the first `amount` units of `from` into `to`.
+// Moves what lies after the first `amount` units of `from` into `to`.
 template <typename Run, typename Size>
 void split_runs(std::vector<Run>& from, std::uint32_t amount, Size Run::*size, std::vector<Run>& to) {
   std::size_t i = 0;
@@ -33,11 +34,6 @@ void split_runs(std::vector<Run>& from, std::uint32_t amount, Size Run::*size, s
 }
 
 }  // namespace
-
-void RadixCache::KeyView::advance(std::uint32_t units) {
-  left -= units;
-  skip(units);
-}
 
 void RadixCache::KeyView::skip(std::uint32_t units) {
   while (units > 0) {
@@ -478,8 +474,7 @@ void RadixCache::offer(NodeId id) {
     return;  // `id` is a leaf and is in it
   }
   heap_.push_back({eviction_key(nodes_[id]), id, nodes_[id].life});
-  std::push_heap(heap_.begin(), heap_.end(),
-                 [](const HeapEntry& a, const HeapEntry& b) { return b.key < a.key; });
+  std::ranges::push_heap(heap_, std::ranges::greater(), &HeapEntry::key);
 }
 
 void RadixCache::rebuild_heap() {
@@ -488,15 +483,13 @@ void RadixCache::rebuild_heap() {
     const Node& node = nodes_[id];
     if (node.life != 0 && is_evictable_leaf(node)) heap_.push_back({eviction_key(node), id, node.life});
   }
-  std::make_heap(heap_.begin(), heap_.end(),
-                 [](const HeapEntry& a, const HeapEntry& b) { return b.key < a.key; });
+  std::ranges::make_heap(heap_, std::ranges::greater(), &HeapEntry::key);
 }
 
 std::uint64_t RadixCache::evict_leaves(std::uint64_t num_tokens) {
   std::uint64_t evicted = 0;
   while (evicted < num_tokens && !heap_.empty()) {
-    std::pop_heap(heap_.begin(), heap_.end(),
-                  [](const HeapEntry& a, const HeapEntry& b) { return b.key < a.key; });
+    std::ranges::pop_heap(heap_, std::ranges::greater(), &HeapEntry::key);
     const HeapEntry entry = heap_.back();
     heap_.pop_back();
     const Node& node = nodes_[entry.node];
@@ -601,8 +594,7 @@ void RadixCache::check_invariants() const {
   }
   for (const TreeComponent* component : components_) component->check_invariants(*this);
   if (allocator_ == nullptr) return;
-  std::sort(all_pages.begin(), all_pages.end(),
-            [](const PageRun& a, const PageRun& b) { return a.first < b.first; });
+  std::ranges::sort(all_pages, {}, &PageRun::first);
   for (std::size_t i = 0; i < all_pages.size(); ++i) {
     const PageRun& run = all_pages[i];
     if (i > 0 && all_pages[i - 1].first + all_pages[i - 1].count > run.first) {

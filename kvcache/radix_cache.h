@@ -29,10 +29,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/components/state_component.h"
-#include "kvcache/components/tree.h"
 #include "kvcache/components/tree_component.h"
 #include "kvcache/components/window_component.h"
 #include "kvcache/eviction_policy.h"
@@ -125,7 +125,7 @@ class RadixCache final : public PrefixCache, public Tree {
     if (states_) archive(*states_);
   }
 
-  // Tokens of a key behind its units.
+  // Tokens of a key after its units.
   std::uint32_t overlap() const { return options_.bigram_keys ? 1 : 0; }
   // Whole pages of units that `tokens` tokens make.
   std::uint32_t whole_pages(std::uint32_t tokens) const {
@@ -170,10 +170,10 @@ class RadixCache final : public PrefixCache, public Tree {
     std::int64_t priority = 0;
     std::uint32_t extra_key = 0;
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(key, pages, length, lock_ref, parent, first_child, last_child, next_sibling, previous_sibling,
-              next_in_bucket, hash, last_access, creation, life, generation, hit_count, priority, extra_key);
+    auto state() {
+      return std::tie(key, pages, length, lock_ref, parent, first_child, last_child, next_sibling,
+                      previous_sibling, next_in_bucket, hash, last_access, creation, life, generation,
+                      hit_count, priority, extra_key);
     }
   };
   // A position in a key.
@@ -182,7 +182,10 @@ class RadixCache final : public PrefixCache, public Tree {
     std::size_t run = 0;
     std::uint32_t offset = 0;  // in the run
     std::uint32_t left = 0;    // units to the limit
-    void advance(std::uint32_t units);
+    void advance(std::uint32_t units) {
+      left -= units;
+      skip(units);
+    }
     void skip(std::uint32_t units);  // that `left` does not count
   };
   // Smaller is evicted first.

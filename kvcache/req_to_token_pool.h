@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/pools/page_run.h"
@@ -59,20 +60,14 @@ class ReqToTokenPool {
   void copy_out(std::uint32_t row, std::uint32_t first_page, std::uint32_t count,
                 std::vector<PageRun>& out) const;
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(rows_, free_);
-  }
+  auto state() { return std::tie(rows_, free_); }
 
  private:
   struct Row {
     std::vector<PageRun> runs;
     std::uint32_t pages = 0;
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(runs, pages);
-    }
+    auto state() { return std::tie(runs, pages); }
   };
   std::uint32_t max_rows_;
   std::vector<Row> rows_;

@@ -43,13 +43,4 @@ void TokenSequence::truncate(std::size_t length) {
   }
 }
 
-TokenId TokenSequence::at(std::size_t index) const {
-  assert(index < size_);
-  for (const TokenRun& run : runs_) {
-    if (index < run.length) return run.first + index;
-    index -= run.length;
-  }
-  return 0;  // unreachable: index < size_
-}
-
 }  // namespace tpsim::kvcache

@@ -4,9 +4,11 @@
 // costs as much as its blocks. Real token ids are runs too (mostly of length 1).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
 namespace tpsim::kvcache {
@@ -38,15 +40,22 @@ class TokenSequence {
   std::size_t size() const { return size_; }  // tokens
   bool empty() const { return size_ == 0; }
   std::span<const TokenRun> runs() const { return runs_; }
-  // The id at position `index`, in time linear in the runs. REQUIRES: index < size().
-  TokenId at(std::size_t index) const;
+
+  // Calls `take` with the runs of tokens [begin, end), as far as there are any.
+  template <typename Take>
+  void for_each_run(std::uint64_t begin, std::uint64_t end, const Take& take) const {
+    std::uint64_t at = 0;  // of the run, in the sequence
+    for (const TokenRun& run : runs_) {
+      const std::uint64_t from = std::max(begin, at);
+      const std::uint64_t to = std::min(end, at + run.length);
+      if (from < to) take(TokenRun{run.first + (from - at), static_cast<std::uint32_t>(to - from)});
+      at += run.length;
+    }
+  }
 
   friend bool operator==(const TokenSequence&, const TokenSequence&) = default;
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(runs_, size_);
-  }
+  auto state() { return std::tie(runs_, size_); }
 
  private:
   std::vector<TokenRun> runs_;

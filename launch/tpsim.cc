@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/cli/repeated_flags.h"
+#include "launch/cli/flag_command.h"
 #include "launch/cli/standard_output.h"
 #include "launch/deployment/numeric_execution.h"
 #include "launch/programs/program.h"
@@ -24,8 +24,8 @@
 #include "proto/base/nearest.h"
 #include "proto/base/stop_flag.h"
 #include "proto/base/text.h"
+#include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/mpi_session.h"
-#include "rank/parallel/rank_lost.h"
 
 namespace {
 

@@ -1,93 +1,37 @@
 #include "proto/coefficients.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 namespace tpsim {
+
+// The parameters by name: all members but the three that OperatorEfficiency has fields for.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PlanCoefficients, block_seconds, block_memory, block_compute,
+                                   block_compute_64, overlap, tail, wave_tail, hot_seconds, merge_row_seconds,
+                                   merge_block_seconds, cached, cached_64, fresh_256, in_order, merge_seconds,
+                                   vector_compute, l2_memory, head_dim_64, head_dim_192, head_dim_256,
+                                   head_dim_512, fp8_kv, fp8_convert, fp8_compute, window, window_64, gather,
+                                   fp8_seconds, merge_part_seconds, write, cast, block_width_seconds,
+                                   window_seconds, head_dim_192_seconds, walk, resident, prefix,
+                                   launch_seconds, shape_seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(IndexCoefficients, overlap, select_seconds, select_token_seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(OperatorCoefficients, tile_seconds, k_seconds, quantize, rows, overlap,
+                                   fill, split_seconds, hot_memory, per_gpu_seconds, shared_link,
+                                   two_shot_seconds, served, reach)
+
 namespace {
 
 template <typename Coefficients>
-struct Parameter {
-  std::string_view name;
-  double Coefficients::*member;
-};
-
-template <typename Coefficients>
-struct Table;
-
-template <>
-struct Table<PlanCoefficients> {
-  using C = PlanCoefficients;
-  static constexpr Parameter<C> kRows[] = {{"block_seconds", &C::block_seconds},
-                                           {"block_memory", &C::block_memory},
-                                           {"block_compute", &C::block_compute},
-                                           {"block_compute_64", &C::block_compute_64},
-                                           {"overlap", &C::overlap},
-                                           {"tail", &C::tail},
-                                           {"wave_tail", &C::wave_tail},
-                                           {"hot_seconds", &C::hot_seconds},
-                                           {"merge_row_seconds", &C::merge_row_seconds},
-                                           {"merge_block_seconds", &C::merge_block_seconds},
-                                           {"cached", &C::cached},
-                                           {"cached_64", &C::cached_64},
-                                           {"fresh_256", &C::fresh_256},
-                                           {"in_order", &C::in_order},
-                                           {"merge_seconds", &C::merge_seconds},
-                                           {"vector_compute", &C::vector_compute},
-                                           {"l2_memory", &C::l2_memory},
-                                           {"head_dim_64", &C::head_dim_64},
-                                           {"head_dim_192", &C::head_dim_192},
-                                           {"head_dim_256", &C::head_dim_256},
-                                           {"head_dim_512", &C::head_dim_512},
-                                           {"fp8_kv", &C::fp8_kv},
-                                           {"fp8_convert", &C::fp8_convert},
-                                           {"fp8_compute", &C::fp8_compute},
-                                           {"window", &C::window},
-                                           {"window_64", &C::window_64},
-                                           {"gather", &C::gather},
-                                           {"fp8_seconds", &C::fp8_seconds},
-                                           {"merge_part_seconds", &C::merge_part_seconds},
-                                           {"write", &C::write},
-                                           {"cast", &C::cast},
-                                           {"block_width_seconds", &C::block_width_seconds},
-                                           {"window_seconds", &C::window_seconds},
-                                           {"head_dim_192_seconds", &C::head_dim_192_seconds},
-                                           {"walk", &C::walk},
-                                           {"resident", &C::resident},
-                                           {"prefix", &C::prefix},
-                                           {"launch_seconds", &C::launch_seconds},
-                                           {"shape_seconds", &C::shape_seconds}};
-};
-
-template <>
-struct Table<IndexCoefficients> {
-  using C = IndexCoefficients;
-  static constexpr Parameter<C> kRows[] = {{"overlap", &C::overlap},
-                                           {"select_seconds", &C::select_seconds},
-                                           {"select_token_seconds", &C::select_token_seconds}};
-};
-
-template <>
-struct Table<OperatorCoefficients> {
-  using C = OperatorCoefficients;
-  static constexpr Parameter<C> kRows[] = {{"tile_seconds", &C::tile_seconds},
-                                           {"k_seconds", &C::k_seconds},
-                                           {"quantize", &C::quantize},
-                                           {"rows", &C::rows},
-                                           {"overlap", &C::overlap},
-                                           {"fill", &C::fill},
-                                           {"split_seconds", &C::split_seconds},
-                                           {"hot_memory", &C::hot_memory},
-                                           {"per_gpu_seconds", &C::per_gpu_seconds},
-                                           {"shared_link", &C::shared_link},
-                                           {"two_shot_seconds", &C::two_shot_seconds},
-                                           {"served", &C::served},
-                                           {"reach", &C::reach}};
-};
+const nlohmann::json& defaults() {
+  static const nlohmann::json kDefaults = Coefficients{};
+  return kDefaults;
+}
 
 template <typename Coefficients>
 std::vector<std::string_view> names_of() {
   std::vector<std::string_view> names;
-  for (const auto& parameter : Table<Coefficients>::kRows) names.push_back(parameter.name);
+  for (auto at = defaults<Coefficients>().begin(); at != defaults<Coefficients>().end(); ++at)
+    names.push_back(at.key());
   return names;
 }
 
@@ -109,10 +53,9 @@ Coefficients coefficients_of(const proto::HardwareProfile& profile, std::string_
   c.compute = entry->compute();
   c.memory = entry->memory();
   c.fixed_seconds = entry->fixed_seconds();
-  for (const auto& [name, member] : Table<Coefficients>::kRows) {
-    const auto found = entry->parameters().find(std::string(name));
-    if (found != entry->parameters().end()) c.*member = found->second;
-  }
+  nlohmann::json parameters = c;
+  for (const auto& [name, value] : entry->parameters()) parameters[name] = value;
+  from_json(parameters, c);
   return c;
 }
 
@@ -121,9 +64,9 @@ void write_coefficients(const Coefficients& c, proto::OperatorEfficiency& out) {
   out.set_compute(c.compute);
   out.set_memory(c.memory);
   out.set_fixed_seconds(c.fixed_seconds);
-  const Coefficients defaults;
-  for (const auto& [name, member] : Table<Coefficients>::kRows) {
-    if (c.*member != defaults.*member) (*out.mutable_parameters())[std::string(name)] = c.*member;
+  const nlohmann::json parameters = c;
+  for (const auto& [name, value] : parameters.items()) {
+    if (value != defaults<Coefficients>()[name]) (*out.mutable_parameters())[name] = value;
   }
 }
 

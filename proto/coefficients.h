@@ -21,8 +21,7 @@ struct PlanCoefficients {
   double memory = 0.8;   // of the memory bandwidth
   double fixed_seconds = 5e-6;
   double block_seconds = 1e-6;  // start and end of one thread block, per wave
-  double resident =
-      1;  // thread blocks of a wave on one multiprocessor, at most as many as the plan says (decode)
+  double resident = 1;          // blocks of a wave on a multiprocessor, at most what the plan says (decode)
   double block_memory = 2.0;    // one block streams this x bandwidth / multiprocessors
   double block_compute = 1.0;   // one block reaches this x its multiprocessor's share
   double block_compute_64 = 1;  // factor on it for heads of up to 64, whose blocks some kernels make smaller
@@ -51,9 +50,8 @@ struct PlanCoefficients {
   double write = 0;
   double hot_seconds = 0;  // of launching those kernels beside the one that counts
   double cast = 0;
-  double walk =
-      0.5;  // a step of the loop whose keys are all masked, of a computed one (plans that walk windows)
-  double window_seconds = 0;        // added for sliding-window layers, whose indices some backends look up
+  double walk = 0.5;          // a step whose keys are all masked, of a computed one (plans that walk windows)
+  double window_seconds = 0;  // added for sliding-window layers, whose indices some backends look up
   double head_dim_192_seconds = 0;  // added for head sizes over 128 and up to 192
   // Added to block_seconds for each KiB of a cached token and head (decode): a block moves whole steps of its
   // loop, however few tokens it has.

@@ -1,23 +1,13 @@
 #include "proto/correction_surface.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstdint>
 #include <stdexcept>
 #include <string>
 
 namespace tpsim {
 
 double octaves(double value) {
-  constexpr int kMantissaBits = 52;
-  constexpr std::uint64_t kOne = std::uint64_t{1023} << kMantissaBits;
-  const auto bits = std::bit_cast<std::uint64_t>(value);
-  const std::uint64_t biased = bits >> kMantissaBits;  // with the sign above
-  if (biased - 1 < 2046) [[likely]] {                  // above 0, and neither subnormal nor infinite
-    const std::uint64_t mantissa = bits & ((std::uint64_t{1} << kMantissaBits) - 1);
-    return static_cast<int>(biased) - 1023 + (std::bit_cast<double>(kOne | mantissa) - 1);
-  }
   int exponent = 0;
   const double mantissa = std::frexp(value, &exponent);  // exact, in [0.5, 1)
   return exponent - 1 + (2 * mantissa - 1);
@@ -94,22 +84,10 @@ double CorrectionSurface::factor(std::span<const double> features) const {
   return sum;
 }
 
-bool CorrectionSurface::covers(std::span<const double> features) const {
-  return std::all_of(axes_.begin(), axes_.end(), [&](const Axis& axis) {
-    const double value = features[axis.feature];
-    return value > 0 && octaves(value) >= axis.points.front() && octaves(value) <= axis.points.back();
-  });
-}
-
 Corrections::Corrections(const proto::OperatorEfficiency* entry, std::span<const std::string_view> features) {
   if (entry == nullptr) return;
   for (const proto::CorrectionSurface& surface : entry->corrections())
     surfaces_.emplace_back(surface, features);
-}
-
-bool Corrections::covers(std::span<const double> features) const {
-  return std::all_of(surfaces_.begin(), surfaces_.end(),
-                     [&](const CorrectionSurface& surface) { return surface.covers(features); });
 }
 
 }  // namespace tpsim

@@ -36,8 +36,6 @@ class CorrectionSurface {
   CorrectionSurface(const proto::CorrectionSurface& surface, std::span<const std::string_view> features);
 
   double factor(std::span<const double> features) const;
-  // Every feature lies between the first and the last point of its axis.
-  bool covers(std::span<const double> features) const;
 
  private:
   struct Axis {
@@ -68,7 +66,6 @@ class Corrections {
     for (const CorrectionSurface& surface : surfaces_) product *= surface.factor(features);
     return product;
   }
-  bool covers(std::span<const double> features) const;
 
  private:
   std::vector<CorrectionSurface> surfaces_;

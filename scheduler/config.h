@@ -3,13 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "kvcache/eviction_policy.h"
+#include "scheduler/records.h"
 #include "scheduler/releases/sglang_release.h"
-#include "scheduler/service_levels.h"
 #include "scheduler/speculation.h"
 
 namespace tpsim::scheduler {
@@ -45,7 +46,7 @@ struct DataParallelConfig {
 struct StateConfig {
   std::uint32_t slots = 0;             // states; 0: without such a pool
   std::uint32_t tracking_slots = 0;    // of a request beside its own: 2 or 1 (extra_buffer) or 0 (no_buffer)
-  std::uint32_t chunk = 64;            // tokens: snapshots of an extend are whole chunks behind its prefix
+  std::uint32_t chunk = 64;            // tokens: snapshots of an extend are whole chunks after its prefix
   std::uint32_t track_interval = 256;  // tokens: of decode passes, at its multiples; a multiple of `chunk`
 };
 
@@ -91,8 +92,8 @@ struct SchedulerConfig {
   std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
   std::uint64_t random_seed = 1;
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
-  double forming_extend_seconds =
-      0;  // more of it where the step prefills; serial_extend_seconds holds it, too
+  // More of it where the step prefills; serial_extend_seconds holds it, too.
+  double forming_extend_seconds = 0;
   // Host time between two passes that overlap does not hide, of a pass and of each request that decodes in
   // it.
   double pass_gap_seconds = 0;
@@ -113,6 +114,12 @@ struct SchedulerConfig {
   // Steps of the same requests that decode are noted together (scheduler/steady_decode.h), with the same
   // result as one by one; false: one by one, for comparisons.
   bool defers_steady_decode = true;
+
+  // The size of the graph that decodes so many requests; 0: none does.
+  std::uint32_t capture_bucket(std::size_t requests) const {
+    const auto size = std::lower_bound(cuda_graph_bs.begin(), cuda_graph_bs.end(), requests);
+    return size == cuda_graph_bs.end() ? 0 : *size;
+  }
 };
 
 // When the later turns of a session are sent.
@@ -141,6 +148,27 @@ struct FrontEndConfig {
   // an answer are sent at once, so that it only spares `stream_seconds`.
   std::uint32_t stream_interval = 1;
 };
+
+// The client's part of a front end. The times of FrontEndConfig were fitted to what clients in Python saw,
+// from the stamp before they ask to the stamp when a token is with them. So part of `pass_seconds` is theirs:
+// writing JSON, opening a connection, until the first bytes of the request are at the server; and part of
+// `response_seconds`: from the server's write until the token was read. A client that really runs, in front
+// of `tpsim serve`, needs it itself.
+// Seconds.
+struct ClientShare {
+  double asking = 0;   // of FrontEndConfig::pass_seconds
+  double reading = 0;  // of FrontEndConfig::response_seconds
+  constexpr double seconds() const { return asking + reading; }
+};
+
+// `fitted`, of which `share` is its client's, with one that takes `seconds` for the same; 0: as seen from the
+// server's socket. REQUIRES: share.seconds() > 0.
+constexpr FrontEndConfig with_client(FrontEndConfig fitted, const ClientShare& share, double seconds) {
+  const double more = seconds / share.seconds() - 1;
+  fitted.pass_seconds += share.asking * more;
+  fitted.response_seconds += share.reading * more;
+  return fitted;
+}
 
 // How requests are offered (the names are those of SGLang's serving benchmark).
 struct LoadConfig {

@@ -25,12 +25,11 @@ bool LockstepBatch::computed() const {
 
 DataParallelGroup::DataParallelGroup(const SchedulerConfig& config, const Scheduler::OnRejected& on_rejected,
                                      const Scheduler::OnInterToken& on_inter_token)
-    : config_(config.data_parallel),
+    : config_(config),
       prefills_apart_(config.speculation.enabled() && config.data_parallel.size > 1),
-      cuda_graph_bs_(config.cuda_graph_bs),
       batches_(std::size_t{2} * config.pipeline.micro_batches()) {
-  if (config_.size == 0) throw std::invalid_argument("DataParallelGroup: no rank");
-  ranks_.resize(config_.size);
+  if (config_.data_parallel.size == 0) throw std::invalid_argument("DataParallelGroup: no rank");
+  ranks_.resize(config_.data_parallel.size);
   for (Rank& rank : ranks_) rank.scheduler = std::make_unique<Scheduler>(config, on_rejected, on_inter_token);
   for (LockstepBatch& batch : batches_) batch.of_rank.resize(ranks_.size());
 }
@@ -39,13 +38,13 @@ DataParallelGroup::DataParallelGroup(const SchedulerConfig& config, const Schedu
 // schedulers publish, plus what was dispatched since; here they are what the schedulers hold.
 std::size_t DataParallelGroup::dispatch() {
   if (ranks_.size() == 1) return 0;
-  if (config_.load_balance == LoadBalanceMethod::kRoundRobin)
+  if (config_.data_parallel.load_balance == LoadBalanceMethod::kRoundRobin)
     return std::exchange(next_rank_, (next_rank_ + 1) % ranks_.size());
   const auto requests = [](const Rank& rank) {
     return rank.scheduler->waiting_queue().size() + rank.scheduler->num_running();
   };
   const auto tokens = [&](const Rank& rank) {
-    if (config_.load_balance == LoadBalanceMethod::kTotalRequests) return std::uint64_t{0};
+    if (config_.data_parallel.load_balance == LoadBalanceMethod::kTotalRequests) return std::uint64_t{0};
     std::uint64_t total = rank.scheduler->pool().use(kvcache::kKvPool).held;
     for (const Req* req : rank.scheduler->waiting_queue()) total += req->full_len();
     return total;
@@ -129,18 +128,13 @@ void DataParallelGroup::synchronise(LockstepBatch& batch) {
     batch.capture_bucket = batch.of_rank.front()->capture_bucket;
     return;
   }
-  batch.capture_bucket = extends ? 0 : captured_size(most);
+  batch.capture_bucket = extends ? 0 : config_.capture_bucket(most);
   for (ScheduleBatch* of : batch.of_rank) {
     if (of == nullptr) continue;
     // Where no layer gathers, each rank replays a graph of its own size.
-    const bool own = !config_.gathers_mlp && batch.capture_bucket > 0;
-    of->capture_bucket = own ? captured_size(of->reqs.size()) : batch.capture_bucket;
+    const bool own = !config_.data_parallel.gathers_mlp && batch.capture_bucket > 0;
+    of->capture_bucket = own ? config_.capture_bucket(of->reqs.size()) : batch.capture_bucket;
   }
-}
-
-std::uint32_t DataParallelGroup::captured_size(std::size_t requests) const {
-  const auto size = std::lower_bound(cuda_graph_bs_.begin(), cuda_graph_bs_.end(), requests);
-  return size == cuda_graph_bs_.end() ? 0 : *size;
 }
 
 void DataParallelGroup::account(const LockstepBatch& batch) {
@@ -179,9 +173,10 @@ void DataParallelGroup::write_forward_batch(const LockstepBatch& batch, std::uin
     if (batch.of_rank[i] != nullptr) {
       scheduler.write_forward_batch(*batch.of_rank[i], of_rank);
     } else {
-      scheduler.write_idle_batch(
-          config_.gathers_mlp || batch.capture_bucket == 0 ? batch.capture_bucket : captured_size(0),
-          of_rank);
+      scheduler.write_idle_batch(config_.data_parallel.gathers_mlp || batch.capture_bucket == 0
+                                     ? batch.capture_bucket
+                                     : config_.capture_bucket(0),
+                                 of_rank);
     }
     of_rank.set_sequence_number(sequence_number);
   }
@@ -231,16 +226,14 @@ void DataParallelGroup::flush_cache() {
   for (Rank& rank : ranks_) rank.scheduler->flush_cache();
 }
 
-void DataParallelGroup::visit_unfinished(const std::function<void(const Req&)>& visit) const {
-  if (ranks_.size() == 1) {
-    ranks_.front().scheduler->visit_unfinished(visit);
-    return;
-  }
+std::vector<const Req*> DataParallelGroup::unfinished() const {
   std::vector<const Req*> all;
-  for (const Rank& rank : ranks_)
-    rank.scheduler->visit_unfinished([&](const Req& req) { all.push_back(&req); });
-  std::sort(all.begin(), all.end(), [](const Req* a, const Req* b) { return a->id < b->id; });
-  for (const Req* req : all) visit(*req);
+  for (const Rank& rank : ranks_) {
+    const std::vector<const Req*> own = rank.scheduler->unfinished();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  std::ranges::sort(all, {}, &Req::id);
+  return all;
 }
 
 void DataParallelGroup::check_invariants() const {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "proto/forward.pb.h"
@@ -43,11 +44,9 @@ struct LockstepBatch {
   // Whether numeric execution sampled in it.
   bool computed() const;
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive.pointers(of_rank);
-    archive(micro_batch, forward_mode, capture_bucket, extend_requests, extend_tokens, cached_tokens,
-            decode_requests, decode_tokens);
+  auto state() {
+    return std::tie(of_rank, micro_batch, forward_mode, capture_bucket, extend_requests, extend_tokens,
+                    cached_tokens, decode_requests, decode_tokens);
   }
 };
 
@@ -76,7 +75,8 @@ class DataParallelGroup {
   bool on_idle(bool more_to_come);
 
   void flush_cache();
-  void visit_unfinished(const std::function<void(const Req&)>& visit) const;
+  // What is neither finished nor rejected, by its position in the workload.
+  std::vector<const Req*> unfinished() const;
   void check_invariants() const;
 
   // Of all ranks together.
@@ -101,10 +101,7 @@ class DataParallelGroup {
   template <typename Archive>
   void serialize(Archive& archive) {
     for (Rank& rank : ranks_) archive(rank);
-    for (LockstepBatch& batch : batches_) {
-      archive.own(&batch);
-      archive(batch);
-    }
+    archive.owned(batches_);
     archive(next_rank_, next_batch_);
   }
 
@@ -118,21 +115,18 @@ class DataParallelGroup {
     double peak_usage = 0;
     std::uint64_t retractions_before = 0;
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(*scheduler, in_flight, own_steps, idle_steps, extend_tokens, cached_tokens, decode_tokens,
-              requests, peak_usage, retractions_before);
+    auto state() {
+      return std::tie(*scheduler, in_flight, own_steps, idle_steps, extend_tokens, cached_tokens,
+                      decode_tokens, requests, peak_usage, retractions_before);
     }
   };
 
   std::size_t dispatch();
   void synchronise(LockstepBatch& batch);
-  std::uint32_t captured_size(std::size_t requests) const;
   void account(const LockstepBatch& batch);
 
-  const DataParallelConfig config_;
+  const SchedulerConfig config_;
   const bool prefills_apart_;
-  const std::vector<std::uint32_t> cuda_graph_bs_;
   std::vector<Rank> ranks_;
   std::size_t next_rank_ = 0;  // round robin
   std::vector<LockstepBatch> batches_;

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 
 #include "proto/base/stop_flag.h"
-#include "scheduler/checkpoints.h"
-#include "scheduler/event_loop.h"
 #include "scheduler/load.h"
 #include "scheduler/recorder.h"
 #include "scheduler/replica.h"
@@ -68,46 +67,47 @@ class Run : public ReplicaEvents {
   }
 
  private:
-  // `early` counts the turns that were early, with those before.
+  // Places the requests of a source on the replica, event by event: requests come before the round of a
+  // scheduler at the same time. `early`: is counted up by those that were sent before the answer that they
+  // reply to had ended.
   void serve(RequestSource& source, std::uint64_t& early) {
     source_ = &source;
-    EventLoop loop(source, replica_);
-    const std::uint64_t before = early;
     Checkpoints* const checkpoints = recorder_.warming_up() ? nullptr : checkpoints_;
-    while (!stopped_ && loop.next_time() != RequestSource::kNever) {
-      loop.step();
-      if (checkpoints == nullptr || !checkpoints->due()) continue;
-      early = before + loop.early();
-      save();
+    const auto next_time = [&] { return std::min(source.next_time(), replica_.next_event_time()); };
+    while (!stopped_ && next_time() != RequestSource::kNever) {
+      if (source.next_time() <= replica_.next_event_time()) {
+        const RequestSource::Sent sent = source.pop();
+        early += sent.early ? 1 : 0;
+        replica_.submit(sent);
+      } else {
+        replica_.advance();
+      }
+      if (checkpoints != nullptr && checkpoints->due()) save();
     }
-    early = before + loop.early();
     // Who stopped it may want to go on later.
     if (stopped_ && checkpoints != nullptr) save();
   }
 
   // What a resumed run goes on with. REQUIRES: not between warm-up and run.
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(load_, replica_, recorder_, early_turns_);
-  }
+  auto state() { return std::tie(load_, replica_, recorder_, early_turns_); }
 
   void save() {
-    checkpoints_->save([this](StateWriter& state) { serialize(state); });
+    checkpoints_->save([this](StateWriter& out) { std::apply(out, state()); });
   }
 
   // Whether the run goes on from a checkpoint.
   bool resume() {
     if (checkpoints_ == nullptr || checkpoints_->resumed().empty()) return false;
-    StateReader state(checkpoints_->resumed());
-    serialize(state);
-    checkpoints_->read_rest(state);
+    StateReader in(checkpoints_->resumed());
+    std::apply(in, state());
+    checkpoints_->read_rest(in);
     return true;
   }
 
   // As SGLang's serving benchmark warms a server up, at once but within the places of the run.
   void warm_up() {
     constexpr std::uint32_t kMostTokens = 32;
-    WorkloadRequest request = *workload_.read()->next();
+    WorkloadRequest request = *workload_.read()();
     request.session = 0;
     request.max_new_tokens = std::min(request.max_new_tokens, kMostTokens);
     // An answer may end earlier by itself.
@@ -145,11 +145,6 @@ proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& l
                               const StreamedWorkload& workload, Executor& executor, RunObserver& observer,
                               Checkpoints* checkpoints) {
   return Run(config, load, workload, executor, observer, checkpoints).run();
-}
-
-proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load, const Workload& workload,
-                              Executor& executor, RunObserver& observer) {
-  return run_workload(config, load, WorkloadView(workload), executor, observer);
 }
 
 }  // namespace tpsim::scheduler

@@ -6,12 +6,12 @@
 // Each way is a queue with one server. To the scheduler: `pass_seconds` for everybody, side by side, and
 // `request_seconds` and `token_seconds` (of the prompt) in turn, and what preparing a request's images takes.
 // A client may need time of its own before it sends one, and do so one by one, too (`client_seconds` and
-// `client_token_seconds`): the request's clock starts behind it.
+// `client_token_seconds`): the request's clock starts after it.
 //
 // The server is one event loop: requests that are there together take turns, a step of each at a time, and
 // reach the scheduler together, `dispatch_seconds` apart, when the loop is done with all of them; those that
 // come meanwhile are the next to take turns. (A burst whose requests wait for each other so: its first
-// prefill holds one, the next a few, the one behind it all others.) `dispatch_seconds` 0: one by one instead.
+// prefill holds one, the next a few, the one after it all others.) `dispatch_seconds` 0: one by one instead.
 // `connections` of such a client are open when the run begins: a request beyond them opens another one, and
 // leaves when those that were due with it have all been made, for the client is one event loop, too.
 // Back: `stream_seconds` for each request that got something, in turn, and `response_seconds`. All zero:
@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "scheduler/config.h"
@@ -76,18 +77,15 @@ class FrontEnd {
   }
   // Takes request `id` out, where it is still under way; the others come when they would have.
   std::optional<RequestSource::Sent> withdraw(std::uint64_t id) {
-    const auto at = std::find_if(under_way_.begin(), under_way_.end(),
-                                 [id](const UnderWay& request) { return request.sent.id == id; });
-    if (at != under_way_.end()) {
-      RequestSource::Sent sent = std::move(at->sent);
-      under_way_.erase(at);
-      return sent;
-    }
-    const auto waits = std::find_if(waiting_.begin(), waiting_.end(),
-                                    [id](const Waiting& request) { return request.sent.id == id; });
-    if (waits == waiting_.end()) return std::nullopt;
-    RequestSource::Sent sent = std::move(waits->sent);
-    waiting_.erase(waits);
+    std::optional<RequestSource::Sent> sent;
+    const auto take_from = [&](auto& queue) {
+      const auto at = std::ranges::find(queue, id, [](const auto& request) { return request.sent.id; });
+      if (at == queue.end()) return;
+      sent = std::move(at->sent);
+      queue.erase(at);
+    };
+    take_from(under_way_);
+    if (!sent) take_from(waiting_);
     return sent;
   }
   // The scheduler has their first token for `first` requests and another one for `later` at `time`, not
@@ -97,12 +95,11 @@ class FrontEnd {
     streamed_ = std::max(streamed_, time) + config_.stream_seconds * messages;
     return seen(time);
   }
-  // When a client sees what leaves the scheduler at `time` behind all that was streamed.
+  // When a client sees what leaves the scheduler at `time` after all that was streamed.
   double seen(double time) const { return std::max(time, streamed_) + config_.response_seconds; }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(under_way_, waiting_, config_.connections, in_flight_, client_free_, free_, streamed_);
+  auto state() {
+    return std::tie(under_way_, waiting_, config_.connections, in_flight_, client_free_, free_, streamed_);
   }
 
  private:
@@ -110,10 +107,7 @@ class FrontEnd {
     double arrival;
     RequestSource::Sent sent;
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(arrival, sent);
-    }
+    auto state() { return std::tie(arrival, sent); }
   };
   // One that has not had its turn. `due`: of a connection that its client opens, when it was to be sent.
   struct Waiting {
@@ -121,10 +115,7 @@ class FrontEnd {
     std::optional<double> due;
     RequestSource::Sent sent;
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(ready, seconds, due, sent);
-    }
+    auto state() { return std::tie(ready, seconds, due, sent); }
   };
 
   void wait(double due, double own, RequestSource::Sent sent) {

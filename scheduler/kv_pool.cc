@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <stdexcept>
 
 #include "kvcache/chunk_cache.h"
 #include "kvcache/radix_cache.h"
+#include "proto/base/ceil_div.h"
 
 namespace tpsim::scheduler {
 namespace {
-
-std::uint32_t pages_for(std::uint32_t tokens, std::uint32_t page_size) {
-  return (tokens + page_size - 1) / page_size;
-}
 
 kvcache::RadixCache::Options radix_options(const SchedulerConfig& config) {
   const ReleaseRules rules = config.sglang_release.rules;
@@ -53,7 +49,6 @@ std::optional<kvcache::WindowPages> make_window_pages(const SchedulerConfig& con
 
 KvPool::KvPool(const SchedulerConfig& config)
     : page_size_(config.page_size),
-      page_mask_(std::has_single_bit(page_size_) ? std::optional(page_size_ - 1) : std::nullopt),
       capacity_(config.max_total_num_tokens / config.page_size * config.page_size),
       evict_shortfall_(config.sglang_release.rules.evict_shortfall),
       window_(config.sliding_window_size),
@@ -117,8 +112,8 @@ void KvPool::evict_states(std::uint32_t states) {
 
 bool KvPool::alloc_for_extend(Req& req) {
   const bool first = req.kv_committed_len == 0;
-  const std::uint32_t prefix_pages = pages_for(req.prefix_len, page_size_);
-  const std::uint32_t new_pages = pages_for(req.fill_len(), page_size_) - prefix_pages;
+  const std::uint32_t prefix_pages = ceil_div(req.prefix_len, page_size_);
+  const std::uint32_t new_pages = ceil_div(req.fill_len(), page_size_) - prefix_pages;
   if (allocator_.available_pages() < new_pages) return false;
   if (has_windows() && window_pages_->available_pages() < new_pages) return false;
   scratch_.clear();
@@ -126,7 +121,7 @@ bool KvPool::alloc_for_extend(Req& req) {
     req.cache.row = rows_.alloc_row();
     if (req.cache.row == kvcache::ReqToTokenPool::kNoRow) return false;
     cache_->collect_pages(req.cache.last_node, scratch_);
-    // The match may end behind the prefix that is used (a match never covers the whole prompt).
+    // The match may end after the prefix that is used (a match never covers the whole prompt).
   }
   if (has_windows()) {
     fresh_.clear();
@@ -166,7 +161,7 @@ bool KvPool::open_page(Req& req) {
 bool KvPool::alloc_until(Req& req, std::uint32_t length) {
   const std::uint32_t row = req.cache.row;
   const std::uint32_t held = rows_.num_pages(row);
-  const std::uint32_t needed = pages_for(length, page_size_);
+  const std::uint32_t needed = ceil_div(length, page_size_);
   if (needed > held) {
     if (allocator_.available_pages() < needed - held) return false;
     if (has_windows() && window_pages_->available_pages() < needed - held) return false;
@@ -174,11 +169,7 @@ bool KvPool::alloc_until(Req& req, std::uint32_t length) {
     std::uint32_t last = rows_.last_page(row);
     for (std::uint32_t i = held; i < needed; ++i) {
       const std::uint32_t page = allocator_.alloc_next(last);
-      if (!scratch_.empty() && page == last + 1) {
-        ++scratch_.back().count;
-      } else {
-        scratch_.push_back({page, 1});
-      }
+      append_run(scratch_, {page, 1});
       last = page;
     }
     for (const kvcache::PageRun& run : scratch_) {
@@ -193,7 +184,7 @@ bool KvPool::alloc_until(Req& req, std::uint32_t length) {
 
 void KvPool::give_back(Req& req, std::uint32_t length) {
   const std::uint32_t row = req.cache.row;
-  const std::uint32_t kept = pages_for(length, page_size_);
+  const std::uint32_t kept = ceil_div(length, page_size_);
   const std::uint32_t held = rows_.num_pages(row);
   req.kv_allocated_len = length;
   if (kept >= held) return;
@@ -262,7 +253,7 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
   for (const Req* req : live) {
     if (req->kv_committed_len == 0) continue;
     const std::uint64_t pages = rows_.num_pages(req->cache.row);
-    if (pages != pages_for(req->allocated_len(), page_size_)) {
+    if (pages != ceil_div(req->allocated_len(), page_size_)) {
       throw std::logic_error(fmt::format("request {}: {} tokens in {} pages of {} tokens", req->id,
                                          req->allocated_len(), pages, page_size_));
     }
@@ -295,7 +286,7 @@ std::uint64_t KvPool::checked_windows(const std::vector<const Req*>& live) const
     if (req->kv_committed_len == 0) continue;
     const std::uint32_t own = std::max(req->cache.cache_protected_len, req->cache.window_evicted_len);
     held += std::uint64_t{rows_.num_pages(req->cache.row)} * page_size_ - own;
-    // Without a token behind it, the next one is at kv_committed_len.
+    // Without a token after it, the next one is at kv_committed_len.
     const std::uint32_t from = req->kv_committed_len > window_ ? req->kv_committed_len - window_ : 0;
     pages.clear();
     rows_.copy_out(req->cache.row, from / page_size_, rows_.num_pages(req->cache.row), pages);

@@ -77,12 +77,12 @@ class KvPool {
     ++req.kv_committed_len;
     return true;
   }
-  // The same in steps, without windows (steady_decode.h). The page behind the request's last one; takes that
-  // very page where it is free; names so many pages behind its last one, that were taken, in its row.
+  // The same in steps, without windows (steady_decode.h). The page after the request's last one; takes that
+  // very page where it is free; names so many pages after its last one, that were taken, in its row.
   std::uint32_t page_behind(const Req& req) const { return rows_.last_page(req.cache.row) + 1; }
   bool take_page(std::uint32_t page) { return allocator_.take_page(page); }
   void name_pages(const Req& req, std::uint32_t pages) { rows_.extend_last(req.cache.row, pages); }
-  // Takes the page behind its last one or another and names it. False where none is left.
+  // Takes the page after its last one or another and names it. False where none is left.
   bool open_page(Req& req);
 
   // Before a decode step of `req`, or a further extend of it where no cache does: frees what no window
@@ -94,7 +94,7 @@ class KvPool {
   // Speculative decoding. Pages for the first `length` tokens of `req`, whatever it has of them. False and
   // nothing changed where pages do not suffice.
   bool alloc_until(Req& req, std::uint32_t length);
-  // Gives back the pages behind those of `length` tokens: drafts that were not kept.
+  // Gives back the pages after those of `length` tokens: drafts that were not kept.
   void give_back(Req& req, std::uint32_t length);
 
   // SGLang's release_kv_cache: into the prefix cache (is_insert) or back to the free pages.
@@ -123,17 +123,14 @@ class KvPool {
   }
 
  private:
-  // Whether the token behind so many begins a page. A division by most page sizes is a mask.
-  bool opens_page(std::uint32_t tokens) const {
-    return page_mask_ ? (tokens & *page_mask_) == 0 : tokens % page_size_ == 0;
-  }
+  // Whether the token after so many begins a page.
+  bool opens_page(std::uint32_t tokens) const { return tokens % page_size_ == 0; }
   // Tokens of windows that `live` hold beyond what the cache took over.
   std::uint64_t checked_windows(const std::vector<const Req*>& live) const;
   void check_sum(kvcache::Pool pool, std::uint64_t held) const;
   void evict_states(std::uint32_t states);
 
   std::uint32_t page_size_;
-  std::optional<std::uint32_t> page_mask_;  // where page_size_ is a power of two
   std::uint64_t capacity_;
   bool evict_shortfall_;
   std::uint32_t window_;

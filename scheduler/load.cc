@@ -69,7 +69,7 @@ void LoadGenerator::offer(double end, std::uint64_t output) {
 }
 
 void LoadGenerator::read() {
-  RequestPtr request = reader_->next();
+  RequestPtr request = reader_();
   if (request == nullptr) {
     all_read_ = true;
     return;
@@ -110,7 +110,7 @@ void LoadGenerator::read_to_next_arrival() {
 
 void LoadGenerator::skip_what_was_read() {
   reader_ = workload_.read();
-  for (std::uint64_t i = 0; i < read_; ++i) reader_->next();
+  for (std::uint64_t i = 0; i < read_; ++i) reader_();
 }
 
 const LoadGenerator::Due* LoadGenerator::first_due() const {
@@ -190,12 +190,6 @@ void LoadGenerator::on_finished(std::uint64_t id, double now) {
   const double due = turn.after_answer ? now + turn.wait : std::max(session->sent + turn.wait, now);
   due_turns_.push({due, turn.id, std::move(turn.request)});
   session->turns.erase(session->turns.begin());
-}
-
-std::size_t LoadGenerator::waiting() const {
-  std::size_t waiting = arrivals_.size() + due_turns_.size() + kept_.size();
-  for (const auto& [number, session] : sessions_) waiting += session.turns.size();
-  return waiting;
 }
 
 }  // namespace tpsim::scheduler

@@ -24,6 +24,7 @@
 #include <functional>
 #include <memory>
 #include <queue>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -56,8 +57,6 @@ class LoadGenerator : public RequestSource {
   // is in flight, of all.
   const Offered& offered() const { return offered_; }
   bool exhausted() const { return sent_ == outline_.requests; }
-  // Requests that were read and not sent.
-  std::size_t waiting() const;
 
   // State of a checkpoint (proto/base/archive.h). Reads the workload again up to where it was.
   template <typename Archive>
@@ -77,10 +76,7 @@ class LoadGenerator : public RequestSource {
     }
     bool operator>(const Due& other) const { return other < *this; }
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(time, id, request);
-    }
+    auto state() { return std::tie(time, id, request); }
   };
   // A turn that replies to an answer, read and not due yet.
   struct Turn {
@@ -89,10 +85,7 @@ class LoadGenerator : public RequestSource {
     double wait = 0;  // seconds after the end of the answer before, or after the sending of that turn
     bool after_answer = false;  // which of the two
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(id, request, wait, after_answer);
-    }
+    auto state() { return std::tie(id, request, wait, after_answer); }
   };
   // A session that goes on.
   struct Session {
@@ -104,10 +97,7 @@ class LoadGenerator : public RequestSource {
     double sent = 0;            // when,
     double finished = kNever;   // and when it came back
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(turns, recorded, end, output, last_id, sent, finished);
-    }
+    auto state() { return std::tie(turns, recorded, end, output, last_id, sent, finished); }
   };
 
   // Whether another turn of its session follows request `id`.
@@ -123,7 +113,7 @@ class LoadGenerator : public RequestSource {
   const LoadConfig config_;
   const StreamedWorkload& workload_;
   const WorkloadOutline& outline_;
-  std::unique_ptr<RequestReader> reader_;
+  RequestReader reader_;
   std::uint64_t read_ = 0, sent_ = 0;
   bool all_read_ = false;
   const bool closed_;

@@ -4,11 +4,11 @@
 
 #include <array>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
-#include "scheduler/service_levels.h"
 #include "scheduler/weighted_samples.h"
 
 namespace tpsim::scheduler {
@@ -29,12 +29,11 @@ class RunMetrics {
   std::uint64_t finished() const { return completed_ + rejected_ + cancelled_; }
   std::uint64_t steps() const { return steps_; }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(bucket_seconds_, buckets_, ttft_, tpot_, itl_, e2e_, completed_, rejected_, cancelled_,
-            unfinished_, good_, input_tokens_, output_tokens_, prompt_tokens_, hit_tokens_, images_,
-            image_tokens_, steps_, prefill_steps_, decode_steps_, mixed_steps_, replayed_steps_, gpu_seconds_,
-            latency_sum_, last_finish_, last_arrival_, peak_usage_, covered_until_);
+  auto state() {
+    return std::tie(bucket_seconds_, buckets_, ttft_, tpot_, itl_, e2e_, completed_, rejected_, cancelled_,
+                    unfinished_, good_, input_tokens_, output_tokens_, prompt_tokens_, hit_tokens_, images_,
+                    image_tokens_, steps_, prefill_steps_, decode_steps_, mixed_steps_, replayed_steps_,
+                    gpu_seconds_, latency_sum_, last_finish_, last_arrival_, peak_usage_, covered_until_);
   }
 
  private:

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <tuple>
 
 namespace tpsim::scheduler {
 
@@ -23,10 +24,7 @@ class NewTokenRatio {
   void on_retract(double estimate) { current_ = estimate; }
   void on_idle() { current_ = init_; }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(current_);
-  }
+  auto state() { return std::tie(current_); }
 
  private:
   static constexpr double kInit = 0.7;

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <tuple>
 
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
@@ -38,10 +39,7 @@ class OverloadWatch {
   // After the run and its other figures: sets `overload` where there is one.
   void write(const Offered& offered, proto::RunReport& report) const;
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(in_flight_, arrived_, left_waiting_, last_finish_, shortest_tpot_);
-  }
+  auto state() { return std::tie(in_flight_, arrived_, left_waiting_, last_finish_, shortest_tpot_); }
 
  private:
   bool in_flight_grows() const;

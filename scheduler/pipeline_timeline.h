@@ -8,6 +8,7 @@
 #pragma once
 
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "proto/report.pb.h"
@@ -40,10 +41,7 @@ class PipelineTimeline {
   // The clock begins again at 0.
   void reset();
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(stages_, under_way_, last_end_);
-  }
+  auto state() { return std::tie(stages_, under_way_, last_end_); }
 
  private:
   struct Stage {

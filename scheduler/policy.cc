@@ -2,39 +2,28 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <utility>
+
+#include "proto/base/hash.h"
 
 namespace tpsim::scheduler {
 namespace {
 
 using NodeId = kvcache::PrefixCache::NodeId;
 
-std::uint64_t mix(std::uint64_t h, std::uint64_t value) {
-  h ^= value + 0x9e3779b97f4a7c15ULL + (h << 6) + (h >> 2);
-  h *= 0xff51afd7ed558ccdULL;
-  return h ^ (h >> 33);
-}
-
 // Hash of the namespace and the first kInBatchDeprioritizeThreshold tokens; only asked for where there are
 // that many. Canonical runs make equal tokens hash equally.
 std::uint64_t first_tokens_hash(const Req& req) {
   std::uint32_t left = WaitingQueuePolicy::kInBatchDeprioritizeThreshold;
-  std::uint64_t h = mix(0, req.cache.extra_key);
+  std::uint64_t h = hash_with(0, req.cache.extra_key);
   for (const kvcache::TokenRun& run : req.tokens.runs()) {
     const std::uint32_t take = std::min(left, run.length);
-    h = mix(mix(h, run.first), take);
+    h = hash_with(hash_with(h, run.first), take);
     left -= take;
     if (left == 0) break;
   }
   return h;
-}
-
-// What a match looks at.
-void prefetch(const Req& req) {
-  __builtin_prefetch(&req);
-  __builtin_prefetch(&req.queue_cursor);
-  __builtin_prefetch(&req.tokens);
-  __builtin_prefetch(&req.cache);
 }
 
 bool is_cache_aware(SchedulePolicy policy) {
@@ -72,8 +61,6 @@ void WaitingQueuePolicy::refresh_prefixes(std::span<Req*> waiting, SchedulePolic
   if (!refreshes_prefixes_ || waiting.empty() || is_cache_aware(policy)) return;
   if (refresh_calls_++ % kPrefixRefreshInterval != 0) return;
   for (std::size_t i = std::min(waiting.size(), kMaxWaitingForPrefixMatch); i-- > 0;) {
-    constexpr std::size_t kAhead = 4;  // requests lie here and there in memory
-    if (i >= kAhead) prefetch(*waiting[i - kAhead]);
     Req& req = *waiting[i];
     req.spell_out();
     cache_.match_prefix(req.tokens, req.full_len(), req.cache.extra_key, req.queue_cursor);
@@ -104,8 +91,7 @@ void WaitingQueuePolicy::sort(std::span<Req*> waiting, SchedulePolicy policy) {
       sort_by_dfs_weight(waiting);
       return;
     case SchedulePolicy::kLof:
-      std::stable_sort(waiting.begin(), waiting.end(),
-                       [](const Req* a, const Req* b) { return a->max_new_tokens > b->max_new_tokens; });
+      std::ranges::stable_sort(waiting, std::ranges::greater(), &Req::max_new_tokens);
       return;
     case SchedulePolicy::kRandom:
       shuffle(waiting);
@@ -146,9 +132,8 @@ void WaitingQueuePolicy::sort_by_longest_prefix(std::span<Req*> waiting) {
     keyed_.push_back({key, req});
   }
   // The queue stays nearly sorted from pass to pass; std::is_sorted saves most passes the sort.
-  const auto by_key = [](const Keyed& a, const Keyed& b) { return a.key < b.key; };
-  if (std::is_sorted(keyed_.begin(), keyed_.end(), by_key)) return;
-  std::stable_sort(keyed_.begin(), keyed_.end(), by_key);
+  if (std::ranges::is_sorted(keyed_, {}, &Keyed::key)) return;
+  std::ranges::stable_sort(keyed_, {}, &Keyed::key);
   for (std::size_t i = 0; i < keyed_.size(); ++i) waiting[i] = keyed_[i].req;
 }
 
@@ -176,8 +161,8 @@ void WaitingQueuePolicy::sort_by_dfs_weight(std::span<Req*> waiting) {
     for (NodeId child : cache_.children(node)) {
       if (weight.contains(child)) frame.children.push_back(child);
     }
-    std::stable_sort(frame.children.begin(), frame.children.end(),
-                     [&](NodeId a, NodeId b) { return weight[a] > weight[b]; });
+    std::ranges::stable_sort(frame.children, std::ranges::greater(),
+                             [&](NodeId child) { return weight[child]; });
     return frame;
   };
   std::vector<Frame> stack;

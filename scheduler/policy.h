@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <random>
 #include <span>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -33,10 +34,7 @@ class WaitingQueuePolicy {
   // Reorders `waiting` and refreshes num_matched_prefix_tokens where the policy needs it.
   void calc_priority(std::span<Req*> waiting);
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(refresh_calls_, random_);
-  }
+  auto state() { return std::tie(refresh_calls_, random_); }
 
  private:
   SchedulePolicy active(std::size_t waiting) const;

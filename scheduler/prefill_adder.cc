@@ -107,17 +107,10 @@ double PrefillAdder::rem_total_tokens() const {
   return static_cast<double>(held_tokens()) - total_offset_;
 }
 
-// Whether rem_total_tokens() is more than `tokens`.
-bool PrefillAdder::total_exceeds(double tokens) const {
-  const double left = static_cast<double>(held_tokens()) - total_offset_;
-  if (roughly_ && std::abs(left - tokens) <= kRoughly) return rem_total_tokens() > tokens;
-  return left > tokens;
-}
-
-bool PrefillAdder::total_below(double tokens) const {
-  const double left = static_cast<double>(held_tokens()) - total_offset_;
-  if (roughly_ && std::abs(left - tokens) <= kRoughly) return rem_total_tokens() < tokens;
-  return left < tokens;
+// rem_total_tokens() - tokens, with the right sign.
+double PrefillAdder::total_beyond(double tokens) const {
+  const double beyond = static_cast<double>(held_tokens()) - total_offset_ - tokens;
+  return roughly_ && std::abs(beyond) <= kRoughly ? rem_total_tokens() - tokens : beyond;
 }
 
 std::int64_t PrefillAdder::cur_rem_tokens() const { return held_tokens() - current_offset_; }
@@ -140,7 +133,7 @@ void PrefillAdder::charge(std::int64_t extend_tokens, std::int64_t max_new_token
 }
 
 AddReqResult PrefillAdder::budget_state() const {
-  if (!total_exceeds(0) || cur_rem_tokens() <= 0) return AddReqResult::kNoToken;
+  if (total_beyond(0) <= 0 || cur_rem_tokens() <= 0) return AddReqResult::kNoToken;
   if (pool_.has_windows() && rem_swa_tokens() <= 0) return AddReqResult::kNoToken;
   if (rem_input_tokens_ <= 0) return AddReqResult::kOther;
   if (rem_chunk_tokens_ && *rem_chunk_tokens_ <= 0) return AddReqResult::kOther;
@@ -152,8 +145,8 @@ bool PrefillAdder::add_chunked_req(Req& req) {
   std::int64_t tokens = left;
   if (rem_chunk_tokens_) {
     tokens = *rem_chunk_tokens_;
-    if (!total_exceeds(static_cast<double>(tokens) + 1))
-      tokens = total_below(1) ? 0 : std::min(tokens, static_cast<std::int64_t>(rem_total_tokens()));
+    if (total_beyond(static_cast<double>(tokens) + 1) <= 0)
+      tokens = total_beyond(1) < 0 ? 0 : std::min(tokens, static_cast<std::int64_t>(rem_total_tokens()));
     if (pool_.has_windows()) {
       tokens = std::min(tokens, rem_swa_tokens() - pool_.page_size());
       if (tokens <= 0) return false;
@@ -190,7 +183,7 @@ AddReqResult PrefillAdder::add_one_req(Req& req) {
       pool_.page_size());
   const bool capped = (!rem_chunk_tokens_ || !rules_.chunks_ignore_max_prefill_tokens) &&
                       !can_run_list_.empty() && input_tokens >= rem_input_tokens_;
-  if (!total_exceeds(total_tokens)) return AddReqResult::kNoToken;
+  if (total_beyond(total_tokens) <= 0) return AddReqResult::kNoToken;
   if (capped && !rules_.prefix_lock_precedes_input_cap) return AddReqResult::kOther;
 
   // The lock takes the matched prefix out of what could be evicted for this very request.
@@ -200,7 +193,7 @@ AddReqResult PrefillAdder::add_one_req(Req& req) {
     cache.dec_lock_ref(req.cache.last_node, req.cache.lock);
     return why;
   };
-  if (!total_exceeds(total_tokens)) return refuse(AddReqResult::kNoToken);
+  if (total_beyond(total_tokens) <= 0) return refuse(AddReqResult::kNoToken);
   std::optional<std::int64_t> limit = rem_chunk_tokens_;
   if (!fits_windows(extend_tokens, req, limit)) return refuse(AddReqResult::kNoToken);
   if (capped) return refuse(AddReqResult::kOther);
@@ -229,8 +222,7 @@ bool PrefillAdder::runs_to_end(const Req& req, std::int64_t paged_input) {
     add(req);
     for (const Req* r : running_) add(*r);
     for (const Req* r : can_run_list_) add(*r);
-    std::stable_sort(states.begin(), states.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::ranges::stable_sort(states, {}, &std::pair<double, std::int64_t>::first);
   } else if (const auto state = state_of(req); state.first > 0) {
     // SGLang's search ends on the last state, so that one with more tokens left goes before it.
     auto at = std::find_if(req_states_->begin(), req_states_->end(),

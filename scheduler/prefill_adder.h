@@ -87,8 +87,7 @@ class PrefillAdder {
   double reserved_by_running() const;
   void sum_exactly() const;
   double rem_total_tokens() const;
-  bool total_exceeds(double tokens) const;
-  bool total_below(double tokens) const;
+  double total_beyond(double tokens) const;
   std::int64_t cur_rem_tokens() const;
   std::int64_t held_tokens() const;
   std::int64_t ceil_paged(std::int64_t tokens) const;

@@ -79,8 +79,9 @@ proto::RunReport RunRecorder::report(const Replica& replica, bool stopped_early)
   const DataParallelGroup& schedulers = replica.schedulers();
   proto::RunReport report;
   report.set_stopped_early(stopped_early);
-  if (stopped_early)
-    schedulers.visit_unfinished([this](const Req& req) { on_finished(req, RequestState::kUnfinished, 0); });
+  if (stopped_early) {
+    for (const Req* req : schedulers.unfinished()) on_finished(*req, RequestState::kUnfinished, 0);
+  }
   report.set_retractions(schedulers.retractions() - warmup_retractions_);
   report.set_evicted_tokens(schedulers.evicted_tokens() - warmup_evicted_tokens_);
   replica.write_report(report);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 
 #include "proto/report.pb.h"
 #include "scheduler/config.h"
@@ -42,10 +43,7 @@ class RunRecorder {
   // Nothing may be recorded afterwards.
   proto::RunReport report(const Replica& replica, bool stopped_early);
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(metrics_, overload_, warmup_retractions_, warmup_evicted_tokens_);
-  }
+  auto state() { return std::tie(metrics_, overload_, warmup_retractions_, warmup_evicted_tokens_); }
 
  private:
   const SpeculationConfig& speculation_;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "kvcache/pools/pool.h"
@@ -38,8 +39,8 @@ struct RequestRecord {
   double first_scheduled_time = 0;  // start of its first prefill
   double first_token_time = 0;
   double finish_time = 0;
-  std::span<const Interruption>
-      interruptions;  // one for each retraction or preemption; valid during the call
+  // One for each retraction or preemption; valid during the call.
+  std::span<const Interruption> interruptions;
   // Numeric execution only; valid during the call.
   std::span<const std::uint32_t> output_ids;
   std::span<const float> prompt_logits;  // [vocabulary], at the last prompt token; where asked for
@@ -49,6 +50,26 @@ struct RequestRecord {
   double e2e_latency() const { return finish_time - arrival_time; }
   // 0 where there is no token after the first.
   double tpot() const { return output_tokens > 1 ? (e2e_latency() - ttft()) / (output_tokens - 1) : 0; }
+};
+
+// What a user expects of every request, the --goodput of vLLM's serving benchmark: the longest that is good,
+// milliseconds; empty: any.
+struct ServiceLevels {
+  std::optional<double> ttft_ms{};
+  std::optional<double> tpot_ms{};
+  std::optional<double> e2e_ms{};
+
+  bool any() const { return ttft_ms || tpot_ms || e2e_ms; }
+
+  // Whether a request was completed and within every level. A single token has no time per output token and
+  // is within any.
+  bool met_by(const RequestRecord& record) const {
+    const auto within = [](double seconds, const std::optional<double>& ms) {
+      return !ms || seconds * 1e3 <= *ms;
+    };
+    return record.state == RequestState::kCompleted && within(record.ttft(), ttft_ms) &&
+           within(record.tpot(), tpot_ms) && within(record.e2e_latency(), e2e_ms);
+  }
 };
 
 // What one pipeline stage did in a pass; seconds of the run's clock.

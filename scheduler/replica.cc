@@ -96,7 +96,7 @@ void Replica::advance() {
   }
 }
 
-// When the last launch of `pass`, that comes behind queued_, finds room in the device's queue.
+// When the last launch of `pass`, that comes after queued_, finds room in the device's queue.
 double Replica::queue_room_time(const QueuedPass& pass) const {
   const double room = config_.launch_queue;
   if (room <= 0) return 0;
@@ -145,7 +145,7 @@ void Replica::step_normal() {
 }
 
 // The next pass is formed and launched while the one before still runs; only then is its result looked at,
-// however long the launch takes: the first tokens of a prefill wait until a prefill behind it is issued.
+// however long the launch takes: the first tokens of a prefill wait until a prefill after it is issued.
 void Replica::step_overlap() {
   LockstepBatch* batch = schedulers_.get_next_batch_to_run(now_);
   last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
@@ -203,8 +203,16 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
   schedulers_.write_forward_batch(batch, sequence_number_++, message_);
   const StepOutcome outcome = executor_.forward(message_);
   schedulers_.take_sampled(batch, outcome);
-  const double compiling = compile_seconds(batch), serial = serial_extend(batch), gap = pass_gap(batch);
-  const double work = config_.scheduler_step_seconds + forming_extend(batch);
+  const double compiling = compile_seconds(batch);
+  const double gap = config_.pass_gap_seconds + config_.pass_gap_request_seconds * batch.decode_requests;
+  double work = config_.scheduler_step_seconds, serial = 0;
+  if (batch.extend_requests > 0 && !config_.pipeline.staged()) {
+    if (config_.disable_overlap_schedule) {
+      serial = config_.serial_extend_seconds;
+    } else {
+      work += config_.forming_extend_seconds;
+    }
+  }
   const double forming = work + compiling + serial;
   const double host = forming + outcome.host_time;
   double start, gpu_seconds = outcome.step_time;
@@ -244,20 +252,6 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
   record_step(batch, times, gpu_seconds);
   if (config_.check_invariants) schedulers_.check_invariants();
   return {&batch, gpu_free_, returned, issued};
-}
-
-double Replica::pass_gap(const LockstepBatch& batch) const {
-  return config_.pass_gap_seconds + config_.pass_gap_request_seconds * batch.decode_requests;
-}
-
-double Replica::forming_extend(const LockstepBatch& batch) const {
-  const bool overlapped = !config_.disable_overlap_schedule && !config_.pipeline.staged();
-  return overlapped && batch.extend_requests > 0 ? config_.forming_extend_seconds : 0;
-}
-
-double Replica::serial_extend(const LockstepBatch& batch) const {
-  const bool serial = config_.disable_overlap_schedule && !config_.pipeline.staged();
-  return serial && batch.extend_requests > 0 ? config_.serial_extend_seconds : 0;
 }
 
 double Replica::compile_seconds(const LockstepBatch& batch) {

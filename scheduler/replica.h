@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <tuple>
 #include <vector>
 
 #include "proto/forward.pb.h"
@@ -16,9 +17,9 @@
 #include "scheduler/data_parallel_group.h"
 #include "scheduler/executor.h"
 #include "scheduler/front_end.h"
-#include "scheduler/pass_result.h"
 #include "scheduler/pipeline_timeline.h"
 #include "scheduler/records.h"
+#include "scheduler/req.h"
 #include "scheduler/request_source.h"
 
 namespace tpsim::scheduler {
@@ -58,7 +59,7 @@ class Replica {
   // At `time` the client of request `id` wants no more of it (SGLang's abort_request). Before it has reached
   // the scheduler it never does; else the scheduler learns of it in its next round (Scheduler::cancel()).
   // Returns whether the request was here and was cancelled for the first time; it is over with
-  // on_finished(), as kCancelled. REQUIRES: `time` is not before the one of the last call, nor behind
+  // on_finished(), as kCancelled. REQUIRES: `time` is not before the one of the last call, nor after
   // next_event_time().
   bool cancel(std::uint64_t id, double time);
   // When advance() has something to do; kNever: nothing until a submit().
@@ -78,11 +79,10 @@ class Replica {
   void write_report(proto::RunReport& report) const;
 
   // State of a checkpoint (proto/base/archive.h). Not of numeric execution.
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(front_end_, cancelled_, host_, schedulers_, pending_, queued_, pipeline_, in_flight_,
-            micro_batch_, round_idles_, idle_, sequence_number_, now_, look_, gpu_free_, last_mode_,
-            passes_since_look_, compiled_batch_, compiled_chunk_, compiled_decode_);
+  auto state() {
+    return std::tie(front_end_, cancelled_, host_, schedulers_, pending_, queued_, pipeline_, in_flight_,
+                    micro_batch_, round_idles_, idle_, sequence_number_, now_, look_, gpu_free_, last_mode_,
+                    passes_since_look_, compiled_batch_, compiled_chunk_, compiled_decode_);
   }
 
  private:
@@ -92,11 +92,7 @@ class Replica {
     double returned = 0;  // when the scheduler's thread has issued it and goes on
     double issued = 0;    // the same had the device's queue room for all
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive.pointer(batch);
-      archive(end, returned, issued);
-    }
+    auto state() { return std::tie(batch, end, returned, issued); }
   };
 
   struct Cancelled {
@@ -126,9 +122,6 @@ class Replica {
   void step_pipeline();
   void idle();
   Launched launch(LockstepBatch& batch, double not_before = 0);
-  double pass_gap(const LockstepBatch& batch) const;
-  double forming_extend(const LockstepBatch& batch) const;
-  double serial_extend(const LockstepBatch& batch) const;
   double compile_seconds(const LockstepBatch& batch);
   void finish(const Launched& launched);
   void record_step(const LockstepBatch& batch, StepRecord record, double gpu_seconds);

@@ -1,6 +1,6 @@
 #include "scheduler/req.h"
 
-#include <cstddef>
+#include <algorithm>
 
 namespace tpsim::scheduler {
 
@@ -14,24 +14,11 @@ void Req::spell_out() {
     return;
   }
   const kvcache::TokenSequence& named = source->output;
-  if (named.empty()) {
-    tokens.append({output_base + spelled_output, all - spelled_output});
-  } else {
-    std::uint32_t position = 0;
-    for (const kvcache::TokenRun& run : named.runs()) {
-      const std::uint32_t end = position + run.length;
-      if (end > spelled_output && position < all) {
-        const std::uint32_t from = position < spelled_output ? spelled_output - position : 0;
-        const std::uint32_t to = end > all ? all - position : run.length;
-        tokens.append({run.first + from, to - from});
-      }
-      position = end;
-    }
-    // A trace may name fewer tokens than are generated: the rest is invented.
-    if (position < all) {
-      const std::uint32_t from = position > spelled_output ? position : spelled_output;
-      tokens.append({output_base + from, all - from});
-    }
+  named.for_each_run(spelled_output, all, [this](const kvcache::TokenRun& run) { tokens.append(run); });
+  // A trace may name fewer tokens than are generated, or none: the rest is invented.
+  if (named.size() < all) {
+    const std::uint32_t from = std::max(spelled_output, static_cast<std::uint32_t>(named.size()));
+    tokens.append({output_base + from, all - from});
   }
   spelled_output = all;
 }

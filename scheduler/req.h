@@ -1,17 +1,35 @@
 // One request while it is served: SGLang's Req.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
+#include "kvcache/pools/state_slots.h"
 #include "kvcache/prefix_cache.h"
 #include "kvcache/token_runs.h"
-#include "scheduler/held_states.h"
 #include "scheduler/records.h"
 #include "scheduler/request_source.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
+
+// What a request has of the pool of states (scheduler/request_states.h, which hands them out).
+struct HeldStates {
+  static constexpr std::uint32_t kNone = kvcache::StateSlots::kNone;
+  std::uint32_t slot = kNone;         // that its passes read and write
+  std::uint32_t copied_from = kNone;  // a slot of the tree, until its first pass copies it
+  std::array<std::uint32_t, 2> tracking = {kNone, kNone};
+  std::uint8_t next = 0;            // tracking slot of the next snapshot
+  std::uint8_t last = 0;            // of the one that tracked_len is about
+  std::uint8_t in_flight = 0;       // of a decode pass whose result is not processed yet
+  std::uint32_t tracked_len = 0;    // tokens after which the last snapshot was taken; 0: none
+  std::uint32_t previous_len = 0;   // of the one in the other tracking slot, where a verifying pass took both
+  bool overshot = false;            // its state is after more tokens than its client got (speculation)
+  std::uint32_t branching_len = 0;  // tokens after which the next extend should take one; 0: nowhere special
+  std::uint32_t missed_len = 0;     // tokens of the matched prefix after its last state, until its first pass
+};
 
 // Invariants while running: kv_committed_len tokens have a place in the KV pool and the request's row names
 // their pages; output_len <= max_new_tokens.
@@ -28,7 +46,7 @@ struct Req {
   std::uint32_t extends = 0;    // passes formed since it was admitted
   std::uint32_t decodes = 0;
   std::uint32_t spelled_output = 0;  // generated tokens that `tokens` has
-  // Tokens behind its last one that its last step accepted, too; nobody sees them, but older releases cache
+  // Tokens after its last one that its last step accepted, too; nobody sees them, but older releases cache
   // them.
   std::uint32_t accepted_behind_end = 0;
   double last_token_time = 0;
@@ -62,7 +80,7 @@ struct Req {
   kvcache::PrefixCache::MatchCursor admission_cursor;  // of the admission's match
   std::uint32_t num_matched_prefix_tokens = 0;         // of the last match
 
-  std::vector<std::uint32_t> ids_behind_end;  // numeric execution: those accepted behind its end
+  std::vector<std::uint32_t> ids_behind_end;  // numeric execution: those accepted after its end
 
   std::uint32_t verify_ct = 0;  // steps that verified drafts of it (SGLang's spec_verify_ct)
 
@@ -92,19 +110,39 @@ struct Req {
     return kv_allocated_len > kv_committed_len ? kv_allocated_len : kv_committed_len;
   }
 
-  // Makes `tokens` hold the prompt, all output_len generated tokens and those accepted behind the end.
+  // Makes `tokens` hold the prompt, all output_len generated tokens and those accepted after the end.
   void spell_out();
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(output_len, end_len, to_finish, cancelled, max_new_tokens, kv_committed_len, kv_allocated_len,
-            in_flight, extends, decodes, last_token_time, finished, retracted, may_stop, in_decode_set,
-            in_running, live, id, source, arrival_time, input_len, tokens, output_base, spelled_output,
-            output_ids, prompt_logits, cache, states, queue_cursor, admission_cursor,
-            num_matched_prefix_tokens, accepted_behind_end, ids_behind_end, verify_ct, prefix_len, extend_len,
-            priority, queue_entry, known_extend_len, known_fill_len, in_batch_prefix_hash,
-            in_batch_prefix_known, admitted_once, cached_tokens, retractions, first_scheduled_time,
-            first_token_time, interruptions);
+  auto state() {
+    return std::tie(output_len, end_len, to_finish, cancelled, max_new_tokens, kv_committed_len,
+                    kv_allocated_len, in_flight, extends, decodes, last_token_time, finished, retracted,
+                    may_stop, in_decode_set, in_running, live, id, source, arrival_time, input_len, tokens,
+                    output_base, spelled_output, output_ids, prompt_logits, cache, states, queue_cursor,
+                    admission_cursor, num_matched_prefix_tokens, accepted_behind_end, ids_behind_end,
+                    verify_ct, prefix_len, extend_len, priority, queue_entry, known_extend_len,
+                    known_fill_len, in_batch_prefix_hash, in_batch_prefix_known, admitted_once, cached_tokens,
+                    retractions, first_scheduled_time, first_token_time, interruptions);
+  }
+};
+
+// What one pass produced, request by request.
+struct RequestTokens {
+  const Req* req;       // with its new tokens: req->output_len counts them
+  std::uint32_t count;  // of them
+};
+
+// Requests in it stay valid while it is handed on.
+struct PassResult {
+  double time = 0;                    // when clients see it; seconds
+  bool wants_tokens = false;          // whether `tokens` are collected
+  std::vector<RequestTokens> tokens;  // a request that goes on with its prompt has none
+  std::vector<const Req*> kv_ready;   // those whose prompt is done: their first tokens came
+  std::vector<const Req*> finished;   // completed by this pass, or cancelled before it
+
+  void clear() {
+    tokens.clear();
+    kv_ready.clear();
+    finished.clear();
   }
 };
 

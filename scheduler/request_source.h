@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <tuple>
 
 #include "scheduler/workload/workload.h"
 
@@ -27,10 +28,7 @@ class RequestSource {
     bool early = false;    // a turn of a conversation: the answer that it replies to had not ended
     RequestPtr request = {};
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(id, time, early, request);
-    }
+    auto state() { return std::tie(id, time, early, request); }
   };
 
   virtual ~RequestSource() = default;

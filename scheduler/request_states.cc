@@ -160,7 +160,7 @@ void RequestStates::offer_finished(Req& req) {
     req.cache.offer = {std::exchange(held.slot, HeldStates::kNone), req.kv_committed_len};
     return;
   }
-  if (held.tracked_len > req.kv_committed_len) {  // behind tokens that nobody got
+  if (held.tracked_len > req.kv_committed_len) {  // after tokens that nobody got
     held.tracked_len = held.previous_len;
     held.last ^= 1U;
   }

@@ -2,16 +2,15 @@
 // of its state are taken, and when they become the prefix cache's.
 //
 // A request has a slot of its own from its admission on: zeros, or a copy of the state at the end of its
-// matched prefix. What the tree gets is a state behind so and so many tokens:
+// matched prefix. What the tree gets is a state after so and so many tokens:
 //  - extra_buffer: passes take snapshots on the way into one of the request's tracking slots (two with
-//  overlap
-//    scheduling, so that a pass in flight never writes over the last one): an extend behind the last multiple
-//    of the chunk after its first token, or where another sequence branched off; a decode pass at every
-//    track_interval tokens. The tree takes the tracking slot itself, and the request gets another.
+//    overlap scheduling, so that a pass in flight never writes over the last one): an extend after the last
+//    multiple of the chunk after its first token, or where another sequence branched off; a decode pass at
+//    every track_interval tokens. The tree takes the tracking slot itself, and the request gets another.
 //  - no_buffer: the state as it is when a prefill, or a chunk of one, or the request ends: a copy, at the end
 //    the slot itself. Needs pages of one token and no overlap.
 //
-// Speculative decoding: a pass that verifies drafts computes a state behind each of them, and the last
+// Speculative decoding: a pass that verifies drafts computes a state after each of them, and the last
 // accepted one becomes the request's (commit_mamba_states_after_verify of speculative/spec_utils.py); the
 // pool itself never holds what was refused.
 //
@@ -26,6 +25,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/pools/state_slots.h"
@@ -79,15 +79,14 @@ class RequestStates {
 
   struct Counts {
     std::uint64_t hits = 0;           // admissions that went on from a state of the tree
-    std::uint64_t missed_tokens = 0;  // of prefixes whose KV was there, behind their last state
+    std::uint64_t missed_tokens = 0;  // of prefixes whose KV was there, after their last state
   };
   const Counts& counts() const { return counts_; }
   // Slots that `req` holds.
   std::uint32_t held_by(const Req& req) const;
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(counts_, copies_from_, copies_to_, snapshot_rows_, snapshot_lens_, snapshot_slots_);
+  auto state() {
+    return std::tie(counts_, copies_from_, copies_to_, snapshot_rows_, snapshot_lens_, snapshot_slots_);
   }
 
  private:

@@ -7,7 +7,7 @@
 namespace tpsim::scheduler {
 namespace {
 
-// SGLang keeps room for the sampled tokens behind the longest prompt it accepts (scheduler.py, tp_worker.py).
+// SGLang keeps room for the sampled tokens after the longest prompt it accepts (scheduler.py, tp_worker.py).
 constexpr std::uint32_t kInputHeadroom = 5;  // tokens
 
 std::uint32_t clip32(std::uint64_t value) {
@@ -29,11 +29,9 @@ Scheduler::Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnIn
       put_away_(config.pipeline.micro_batches()),
       steady_(pool_, PrefillAdder::kClipMaxNewTokens, leaves_early()) {
   const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, pool_.capacity());
-  limits_.max_req_len = longest > 0 ? clip32(longest - 1) : 0;
-  limits_.max_req_input_len = limits_.max_req_len > kInputHeadroom ? limits_.max_req_len - kInputHeadroom : 0;
+  max_req_len_ = longest > 0 ? clip32(longest - 1) : 0;
+  max_req_input_len_ = max_req_len_ > kInputHeadroom ? max_req_len_ - kInputHeadroom : 0;
 }
-
-Scheduler::~Scheduler() = default;
 
 void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   const WorkloadRequest& source = *request;
@@ -59,7 +57,7 @@ void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   next_output_base_ += source.max_new_tokens + config_.speculation.num_draft_tokens;
   req->cache.extra_key = source.extra_key;
   req->cache.prompt_len = req->input_len;
-  if (req->input_len >= limits_.max_req_input_len) {
+  if (req->input_len >= max_req_input_len_) {
     req->max_new_tokens = source.max_new_tokens;
     reject(*req, "its prompt is longer than the context length or the KV pool allows");
     return;
@@ -68,7 +66,7 @@ void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   // (init_req_max_new_tokens).
   const std::int64_t page = pool_.page_size();
   const std::int64_t paged_input = (req->input_len + page - 1) / page * page;
-  const std::int64_t room = std::min(std::int64_t{limits_.max_req_len} - req->input_len - 1,
+  const std::int64_t room = std::min(std::int64_t{max_req_len_} - req->input_len - 1,
                                      static_cast<std::int64_t>(pool_.capacity()) - paged_input - page - 1);
   req->max_new_tokens = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(source.max_new_tokens, 0, std::max<std::int64_t>(room, 0)));
@@ -156,10 +154,6 @@ void Scheduler::select(std::uint32_t micro_batch) {
     std::swap(next_batch_, other.next_batch);
   }
   selected_ = micro_batch;
-}
-
-ScheduleBatch* Scheduler::get_next_batch_to_run(double now, std::uint32_t micro_batch) {
-  return end_pass(begin_pass(now, micro_batch), /*may_decode=*/true);
 }
 
 ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
@@ -255,11 +249,6 @@ ScheduleBatch& Scheduler::take_batch() {
   return batch;
 }
 
-std::uint32_t Scheduler::capture_bucket(std::size_t bs) const {
-  const auto bucket = std::lower_bound(config_.cuda_graph_bs.begin(), config_.cuda_graph_bs.end(), bs);
-  return bucket == config_.cuda_graph_bs.end() ? 0 : *bucket;
-}
-
 bool Scheduler::on_idle(bool more_to_come) {
   settle();
   if (waiting_.empty() && chunked_req_ == nullptr) {
@@ -283,23 +272,15 @@ bool Scheduler::on_idle(bool more_to_come) {
   return true;
 }
 
-void Scheduler::visit_unfinished(const std::function<void(const Req&)>& visit) {
+std::vector<const Req*> Scheduler::unfinished() {
   settle();
   std::vector<const Req*> live;
   for (const auto& req : arena_) {
     if (req->live && !req->finished) live.push_back(req.get());
   }
-  std::sort(live.begin(), live.end(), [](const Req* a, const Req* b) { return a->id < b->id; });
-  for (const Req* req : live) visit(*req);
+  return live;
 }
 
-void Scheduler::check_invariants() {
-  settle();
-  std::vector<const Req*> live;
-  for (const auto& req : arena_) {
-    if (req->live && !req->finished) live.push_back(req.get());
-  }
-  pool_.check_invariants(live);
-}
+void Scheduler::check_invariants() { pool_.check_invariants(unfinished()); }
 
 }  // namespace tpsim::scheduler

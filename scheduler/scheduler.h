@@ -1,9 +1,9 @@
 // Continuous batching: SGLang's Scheduler without its process, sockets and clock.
 //
-// The engine calls get_next_batch_to_run(), carries the batch out, and hands the batch back to
-// process_batch_result() when its result is known: at once, or, with overlap scheduling, after the next
-// batch has been formed. As in SGLang, a request that ends unforeseen is then still part of one more decode
-// pass, whose token is dropped.
+// A DataParallelGroup calls begin_pass() and end_pass(), an executor carries the batch out, and the group
+// hands it back to process_batch_result() when its result is known: at once, or, with overlap scheduling,
+// after the next batch has been formed. As in SGLang, a request that ends unforeseen is then still part of
+// one more decode pass, whose token is dropped.
 //
 // Source of the rules: SGLang 0.5 scheduler.py, schedule_batch.py, mem_cache/common.py; what differs between
 // releases is in sglang_release.h. recorded_schedules_test.cc makes recordings of SGLang again.
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "proto/forward.pb.h"
@@ -20,7 +21,6 @@
 #include "scheduler/executor.h"
 #include "scheduler/kv_pool.h"
 #include "scheduler/new_token_ratio.h"
-#include "scheduler/pass_result.h"
 #include "scheduler/policy.h"
 #include "scheduler/prefill_adder.h"
 #include "scheduler/req.h"
@@ -51,11 +51,9 @@ struct ScheduleBatch {
   std::vector<float> extend_logits;
 
   // State of a checkpoint (proto/base/archive.h). Not of numeric execution.
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(forward_mode, micro_batch, num_extend, extend_tokens, cached_tokens, capture_bucket, accept_lens);
-    archive.pointers(reqs);
-    archive.pointer(chunked_req);
+  auto state() {
+    return std::tie(forward_mode, micro_batch, num_extend, extend_tokens, cached_tokens, capture_bucket,
+                    accept_lens, reqs, chunked_req);
   }
 };
 
@@ -67,7 +65,6 @@ class Scheduler {
   using OnInterToken = std::function<void(double gap, std::uint32_t count)>;
 
   Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnInterToken on_inter_token);
-  ~Scheduler();
 
   // A request arrives. Rejected at once where its prompt cannot fit the context or the pool; its output is
   // clipped to what fits.
@@ -80,11 +77,10 @@ class Scheduler {
   // was here and is cancelled for the first time.
   bool cancel(std::uint64_t id, std::uint32_t micro_batch = 0);
 
-  // The next pass of `micro_batch`, or null where there is nothing to run. The batch stays valid until
+  // SGLang's get_next_batch_to_run() in two halves, for ranks that must know whether another one prefills:
+  // the pass of `micro_batch` that prefills, or null; then what is run, or null where there is nothing to
+  // run, with one more token for who decodes unless `may_decode` is false. The batch stays valid until
   // process_batch_result(). At most two are out at a time; with pipeline stages, one of each micro-batch.
-  ScheduleBatch* get_next_batch_to_run(double now, std::uint32_t micro_batch = 0);
-  // The same in two halves, for ranks that must know whether another one prefills: the pass that prefills, or
-  // null; then what is run, with one more token for who decodes unless `may_decode` is false.
   ScheduleBatch* begin_pass(double now, std::uint32_t micro_batch);
   ScheduleBatch* end_pass(ScheduleBatch* prefill, bool may_decode);
   // Moves the metadata of `batch` (deltas since the batch before) into `message`.
@@ -121,8 +117,8 @@ class Scheduler {
   // Speculative decoding: entry i counts the steps of a request that kept i + 1 tokens.
   const std::vector<std::uint64_t>& accept_histogram() const { return accept_histogram_; }
   void clear_accept_histogram() { accept_histogram_.assign(accept_histogram_.size(), 0); }
-  // Visits what is neither finished nor rejected.
-  void visit_unfinished(const std::function<void(const Req&)>& visit);
+  // What is neither finished nor rejected, in no order.
+  std::vector<const Req*> unfinished();
   // allocated + free + cached = capacity; throws std::logic_error.
   void check_invariants();
 
@@ -130,41 +126,23 @@ class Scheduler {
   template <typename Archive>
   void serialize(Archive& archive) {
     if constexpr (!Archive::kReads) settle();  // steps that are noted only
-    archive(pool_, policy_, new_token_ratio_, arena_);
-    archive.pointers(free_reqs_);
-    archive.pointers(retired_);
-    archive.pointers(ended_running_);
-    archive(waiting_);
-    archive.pointers(preempted_);
-    archive.pointer(chunked_req_);
-    for (ScheduleBatch& batch : batches_) {
-      archive.own(&batch);
-      archive(batch);
-    }
-    archive.pointer(last_batch_);
-    archive.pointer(formed_last_);
-    archive(pass_time_, active_, running_, running_may_have_finished_, running_may_finish_, queue_entries_,
-            next_batch_, selected_);
+    archive(pool_, policy_, new_token_ratio_, arena_, free_reqs_, retired_, ended_running_, waiting_,
+            preempted_, chunked_req_);
+    archive.owned(batches_);
+    archive(last_batch_, formed_last_, pass_time_, active_, running_, running_may_have_finished_,
+            running_may_finish_, queue_entries_, next_batch_, selected_);
     for (MicroBatch& micro_batch : put_away_) archive(micro_batch);
     archive(next_output_base_, retractions_, retracted_input_tokens_, retracted_output_tokens_,
             accept_histogram_, gap_, gap_count_, idle_retried_);
   }
 
  private:
-  struct Limits {
-    std::uint32_t max_req_len;
-    std::uint32_t max_req_input_len;
-  };
   // SGLang's running_batch: the flag belongs to the batch and goes with it.
   struct RunningBatch {
     std::vector<Req*> reqs;
     bool batch_is_full = false;
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive.pointers(reqs);
-      archive(batch_is_full);
-    }
+    auto state() { return std::tie(reqs, batch_is_full); }
   };
 
   // What each micro-batch has of its own: SGLang's running_mbs and last_mbs.
@@ -175,10 +153,8 @@ class Scheduler {
     ScheduleBatch* last_batch = nullptr;
     std::size_t next_batch = 0;
 
-    template <typename Archive>
-    void serialize(Archive& archive) {
-      archive(running, running_may_have_finished, running_may_finish, next_batch);
-      archive.pointer(last_batch);
+    auto state() {
+      return std::tie(running, running_may_have_finished, running_may_finish, next_batch, last_batch);
     }
   };
 
@@ -219,13 +195,11 @@ class Scheduler {
     }
     gap_count_ += count;
   }
-  void process_decoded(ScheduleBatch& batch, double now, PassResult& result);
   bool counts_decodes() const;
   void begin_steady();
   void join_steady(Req& req);
   void process_steady(double now, PassResult& result);
   void settle();
-  void take_verified(ScheduleBatch& batch, const StepOutcome& outcome);
   bool claims_bonus() const;
   std::uint32_t keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
                               std::uint32_t count);
@@ -238,11 +212,10 @@ class Scheduler {
   void reject(Req& req, const char* because);
   void recycle();
   ScheduleBatch& take_batch();
-  std::uint32_t capture_bucket(std::size_t bs) const;
 
   SchedulerConfig config_;
   ReleaseRules rules_;
-  Limits limits_;
+  std::uint32_t max_req_len_, max_req_input_len_;  // tokens
   OnRejected on_rejected_;
   OnInterToken on_inter_token_;
   KvPool pool_;
@@ -274,8 +247,6 @@ class Scheduler {
   std::uint64_t retractions_ = 0;
   std::uint64_t retracted_input_tokens_ = 0, retracted_output_tokens_ = 0;
   std::vector<std::uint64_t> accept_histogram_;
-  std::vector<std::uint32_t> token_of_row_;  // scratch of take_sampled()
-  std::vector<std::uint32_t> count_of_row_;
   double gap_ = 0;
   std::uint32_t gap_count_ = 0;
   SteadyDecode steady_;

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "proto/base/align.h"
+#include "proto/base/ceil_div.h"
 #include "scheduler/scheduler.h"
 
 namespace tpsim::scheduler {
@@ -121,7 +121,7 @@ ScheduleBatch* Scheduler::update_running_batch() {
   ScheduleBatch& batch = take_batch();
   batch.forward_mode = proto::DECODE;
   batch.reqs.assign(running_.reqs.begin(), running_.reqs.end());
-  batch.capture_bucket = capture_bucket(running_.reqs.size());
+  batch.capture_bucket = config_.capture_bucket(running_.reqs.size());
   if (config_.speculation.enabled()) {
     prepare_for_verify(batch);
   } else if (begin_steady(); steady_.active()) {

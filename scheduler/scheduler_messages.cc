@@ -1,6 +1,4 @@
 // Scheduler: its batches as the messages that ranks get.
-#include <algorithm>
-
 #include "proto/versions.h"
 #include "scheduler/scheduler.h"
 
@@ -13,16 +11,10 @@ void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
   for (std::size_t i = 0; i < batch.num_extend; ++i) {
     const Req& req = *batch.reqs[i];
     greedy = greedy && req.source->sampling.temperature == 0;
-    std::uint64_t begin = 0;  // of the run, in the sequence
-    for (const kvcache::TokenRun& run : req.tokens.runs()) {
-      const std::uint64_t from = std::max<std::uint64_t>(begin, req.prefix_len);
-      const std::uint64_t to = std::min<std::uint64_t>(begin + run.length, req.fill_len());
-      if (from < to) {
-        message.add_input_run_first(run.first + (from - begin));
-        message.add_input_run_length(static_cast<std::uint32_t>(to - from));
-      }
-      begin += run.length;
-    }
+    req.tokens.for_each_run(req.prefix_len, req.fill_len(), [&message](const kvcache::TokenRun& run) {
+      message.add_input_run_first(run.first);
+      message.add_input_run_length(run.length);
+    });
   }
   if (greedy) return;
   for (std::size_t i = 0; i < batch.num_extend; ++i) {
@@ -39,14 +31,11 @@ void write_tokens(const ScheduleBatch& batch, proto::ForwardBatch& message) {
 void write_next_token(const ScheduleBatch& batch, proto::ForwardBatch& message) {
   for (std::size_t i = 0; i < batch.num_extend; ++i) {
     const Req& req = *batch.reqs[i];
-    std::uint64_t begin = 0;
-    for (const kvcache::TokenRun& run : req.tokens.runs()) {
-      if (req.fill_len() >= begin && req.fill_len() < begin + run.length) {
-        message.set_chunked_request(static_cast<std::uint32_t>(i));
-        message.set_chunked_next_token(run.first + (req.fill_len() - begin));
-      }
-      begin += run.length;
-    }
+    req.tokens.for_each_run(req.fill_len(), req.fill_len() + std::uint64_t{1},
+                            [&](const kvcache::TokenRun& run) {
+                              message.set_chunked_request(static_cast<std::uint32_t>(i));
+                              message.set_chunked_next_token(run.first);
+                            });
   }
 }
 

@@ -2,56 +2,45 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
+#include <unordered_map>
 
 #include "scheduler/scheduler.h"
 
 namespace tpsim::scheduler {
 
 void Scheduler::take_sampled(ScheduleBatch& batch, const StepOutcome& outcome) {
-  constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+  struct Sampled {
+    std::uint32_t first = 0;  // of next_token_ids
+    std::uint32_t count = 0;
+  };
   if (outcome.next_token_ids.empty()) return;
   computes_ = true;
-  if (batch.forward_mode == proto::TARGET_VERIFY) {
-    take_verified(batch, outcome);
-    return;
-  }
-  std::fill(token_of_row_.begin(), token_of_row_.end(), kNone);
-  for (std::size_t i = 0; i < outcome.next_token_rows.size(); ++i) {
-    const std::size_t row = outcome.next_token_rows[i];
-    if (row >= token_of_row_.size()) token_of_row_.resize(row + 1, kNone);
-    token_of_row_[row] = outcome.next_token_ids[i];
-  }
-  for (const Req* req : batch.reqs) {
-    const std::size_t row = req->cache.row;
-    if (row >= token_of_row_.size() || token_of_row_[row] == kNone) {
-      throw std::logic_error(fmt::format("request {}: the executor sampled no token for it", req->id));
-    }
-    batch.next_token_ids.push_back(token_of_row_[row]);
-  }
-  batch.extend_logits.assign(outcome.extend_logits.begin(), outcome.extend_logits.end());
-}
-
-// Of a pass that verified: the tokens of each request, and how many.
-void Scheduler::take_verified(ScheduleBatch& batch, const StepOutcome& outcome) {
-  std::fill(count_of_row_.begin(), count_of_row_.end(), 0U);
+  const bool verified = batch.forward_mode == proto::TARGET_VERIFY;
+  std::unordered_map<std::uint32_t, Sampled> of_row;
   std::uint32_t first = 0;
   for (std::size_t i = 0; i < outcome.next_token_rows.size(); ++i) {
-    const std::size_t row = outcome.next_token_rows[i];
-    if (row >= count_of_row_.size()) count_of_row_.resize(row + 1, 0);
-    if (row >= token_of_row_.size()) token_of_row_.resize(row + 1, 0);
-    count_of_row_[row] = outcome.accept_lens[i];
-    token_of_row_[row] = first;
-    first += outcome.accept_lens[i];
+    const Sampled sampled{first, verified ? outcome.accept_lens[i] : 1};
+    of_row[outcome.next_token_rows[i]] = sampled;
+    first += sampled.count;
   }
-  batch.next_token_ids.assign(outcome.next_token_ids.begin(), outcome.next_token_ids.end());
   for (const Req* req : batch.reqs) {
-    const std::size_t row = req->cache.row;
-    if (row >= count_of_row_.size() || count_of_row_[row] == 0)
-      throw std::logic_error(fmt::format("request {}: the executor verified no token of it", req->id));
-    batch.accept_lens.push_back(count_of_row_[row]);
-    batch.first_token.push_back(token_of_row_[row]);
+    const Sampled sampled = of_row[req->cache.row];
+    if (sampled.count == 0) {
+      throw std::logic_error(fmt::format("request {}: the executor {}", req->id,
+                                         verified ? "verified no token of it" : "sampled no token for it"));
+    }
+    if (verified) {
+      batch.accept_lens.push_back(sampled.count);
+      batch.first_token.push_back(sampled.first);
+    } else {
+      batch.next_token_ids.push_back(outcome.next_token_ids[sampled.first]);
+    }
+  }
+  if (verified) {
+    batch.next_token_ids.assign(outcome.next_token_ids.begin(), outcome.next_token_ids.end());
+  } else {
+    batch.extend_logits.assign(outcome.extend_logits.begin(), outcome.extend_logits.end());
   }
 }
 
@@ -86,43 +75,6 @@ bool Scheduler::is_finished(const Req& req) const {
   if (!req.may_stop) return false;
   const auto& eos = config_.eos_token_ids;
   return std::find(eos.begin(), eos.end(), req.output_ids.back()) != eos.end();
-}
-
-// A priced decode pass, which is most of what a run is made of. As process_batch_result(), without what such
-// a pass has not: everybody had a first token before, and nobody keeps what was sampled.
-void Scheduler::process_decoded(ScheduleBatch& batch, double now, PassResult& result) {
-  const bool wants_tokens = result.wants_tokens;
-  bool may_finish = false;
-  double last_time = 0;  // of a group of requests that got their last token at once
-  std::uint32_t count = 0;
-  for (Req* const decoded : batch.reqs) {
-    Req& req = *decoded;
-    --req.in_flight;
-    if (req.finished || req.retracted) [[unlikely]] {
-      if (req.in_flight == 0) req.retracted = false;
-      continue;
-    }
-    if (req.last_token_time != last_time) {
-      if (count > 0) add_gap(now - last_time, count);
-      last_time = req.last_token_time;
-      count = 0;
-    }
-    ++count;
-    req.last_token_time = now;
-    const std::uint32_t output_len = ++req.output_len;
-    if (req.steady != Req::kNotSteady) steady_.got_token(req);
-    if (wants_tokens) [[unlikely]]
-      result.tokens.push_back({&req, 1});
-    if (output_len >= req.end_len) [[unlikely]] {
-      finish(req);
-      result.finished.push_back(&req);
-    } else {
-      may_finish |= output_len + 1 >= req.max_new_tokens;
-    }
-  }
-  if (count > 0) add_gap(now - last_time, count);
-  running_may_finish_ = running_may_finish_ || may_finish;
-  flush_inter_token();
 }
 
 // Whether decode passes can be counted: everybody of them gets a token that nobody looks at, and nothing but
@@ -174,10 +126,6 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now, PassResul
     process_steady(now, result);
     return;
   }
-  if (batch.forward_mode == proto::DECODE && pool_.states() == nullptr && batch.next_token_ids.empty()) {
-    process_decoded(batch, now, result);
-    return;
-  }
   for (std::size_t i = 0; i < batch.reqs.size(); ++i) {
     Req& req = *batch.reqs[i];
     --req.in_flight;
@@ -220,7 +168,7 @@ bool Scheduler::claims_bonus() const {
 }
 
 // Of `count` tokens that a step accepted, those up to the request's last: they become output. All of them
-// have KV; in spec v1 the step has given back what came behind the last.
+// have KV; in spec v1 the step has given back what came after the last.
 std::uint32_t Scheduler::keep_accepted(Req& req, const ScheduleBatch& batch, std::size_t position,
                                        std::uint32_t count) {
   if (count > accept_histogram_.size()) accept_histogram_.resize(count, 0);

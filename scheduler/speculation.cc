@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <utility>
 
-#include "proto/base/align.h"
+#include "proto/base/ceil_div.h"
 #include "proto/base/random.h"
 
 namespace tpsim::scheduler {
@@ -39,13 +40,11 @@ std::vector<Draft> best_drafts(std::span<const double> rates, std::uint32_t num_
         grown.push_back({probability, leaf.depth + 1});
     }
     all.insert(all.end(), grown.begin(), grown.end());
-    const auto likelier = [](const Draft& a, const Draft& b) { return a.probability > b.probability; };
-    std::stable_sort(grown.begin(), grown.end(), likelier);
+    std::ranges::stable_sort(grown, std::ranges::greater(), &Draft::probability);
     if (grown.size() > topk) grown.resize(topk);
     leaves = std::move(grown);
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Draft& a, const Draft& b) { return a.probability > b.probability; });
+  std::ranges::stable_sort(all, std::ranges::greater(), &Draft::probability);
   if (all.size() > count) all.resize(count);
   return all;
 }
@@ -114,10 +113,7 @@ void AcceptanceByStep::from(std::uint32_t step, AcceptLengths lengths) {
 }
 
 const AcceptLengths& AcceptanceByStep::at(std::uint32_t step) const {
-  const auto behind =
-      std::upper_bound(stages_.begin(), stages_.end(), step,
-                       [](std::uint32_t sought, const Stage& stage) { return sought < stage.step; });
-  return std::prev(behind)->lengths;
+  return std::prev(std::ranges::upper_bound(stages_, step, {}, &Stage::step))->lengths;
 }
 
 std::uint32_t SpeculationConfig::alloc_len_per_decode(std::uint32_t page_size) const {

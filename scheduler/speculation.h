@@ -3,7 +3,7 @@
 //
 // A step drafts some tokens of every running request and verifies num_draft_tokens of them, the token sampled
 // last included, in one pass of the target model. A request keeps 1 to num_draft_tokens tokens of it: the
-// drafts that the model agrees with and the one that it samples behind them.
+// drafts that the model agrees with and the one that it samples after them.
 //
 // Source: SGLang 0.5.23 speculative/spec_info.py, mem_cache/allocation_sizing.py, managers/schedule_batch.py
 // (_new_tokens_required_next_decode_spec_v2), and of 0.5.12 schedule_batch.py
@@ -92,9 +92,9 @@ struct SpeculationConfig {
   // What the releases differ in: v2 and retracts_longest_first. Overlap may be asked for in spec v1, too.
   void follow(const SglangRelease& release, bool disable_overlap_schedule);
 
-  // Tokens behind a request's KV that a step may write (v2: a multiple of two of them are reserved).
+  // Tokens after a request's KV that a step may write (v2: a multiple of two of them are reserved).
   std::uint32_t alloc_len_per_decode(std::uint32_t page_size) const;
-  // Slots that spec v1 takes to draft behind `length` tokens of a request, and gives back before it verifies.
+  // Slots that spec v1 takes to draft after `length` tokens of a request, and gives back before it verifies.
   std::uint32_t drafted_tokens_v1(std::uint32_t length, std::uint32_t page_size) const;
   // What a step of spec v1 must find free for each request.
   std::uint32_t tokens_of_step_v1(std::uint32_t page_size) const;

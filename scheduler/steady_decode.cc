@@ -179,7 +179,7 @@ std::int64_t SteadyDecode::form() {
   return formed_++;
 }
 
-// The page behind its last one is another's.
+// The page after its last one is another's.
 void SteadyDecode::open_elsewhere(Opener& opener) {
   Member& member = members_[opener.member];
   name_pages(member, opener.next_page);

@@ -7,15 +7,64 @@
 // between tokens. Every pass is still one of its own to the executor and to whoever watches.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "scheduler/due_wheel.h"
 #include "scheduler/kv_pool.h"
 #include "scheduler/req.h"
 
 namespace tpsim::scheduler {
+
+// Something that is due for a member of SteadyDecode.
+struct Due {
+  std::int64_t pass;
+  std::uint64_t order;  // of the member
+  std::uint32_t member;
+};
+
+// What is due at passes to come: a list for each of kSlots passes in a row, those of later rounds among them.
+// Adding and taking are a step each; what is further away is looked at once a round.
+class DueWheel {
+ public:
+  std::size_t size() const { return size_; }
+  // REQUIRES: due.pass >= 0, and was not taken.
+  void add(const Due& due) {
+    slot(due.pass).push_back(due);
+    ++size_;
+  }
+  // Moves what is due at `pass` after what `out` has, in the order in which it was added.
+  void take(std::int64_t pass, std::vector<Due>& out) {
+    std::vector<Due>& dues = slot(pass);
+    if (dues.empty()) return;
+    std::size_t kept = 0;
+    for (const Due& due : dues) {
+      if (due.pass == pass) {
+        out.push_back(due);
+      } else {
+        dues[kept++] = due;
+      }
+    }
+    size_ -= dues.size() - kept;
+    dues.resize(kept);
+  }
+  template <typename Predicate>
+  void erase_if(const Predicate& predicate) {
+    for (std::vector<Due>& dues : slots_) size_ -= std::erase_if(dues, predicate);
+  }
+  void clear() {
+    for (std::vector<Due>& dues : slots_) dues.clear();
+    size_ = 0;
+  }
+
+ private:
+  static constexpr std::size_t kSlots = 256;
+  std::vector<Due>& slot(std::int64_t pass) { return slots_[static_cast<std::size_t>(pass) % kSlots]; }
+
+  std::array<std::vector<Due>, kSlots> slots_;
+  std::size_t size_ = 0;
+};
 
 // Invariants while active: every request of the running batch that has not finished is a member; so is who
 // left it and waits for the token in flight. Passes formed since begin() have their results processed in
@@ -85,13 +134,13 @@ class SteadyDecode {
     std::uint64_t order = 0;   // of joining; unique
     std::int64_t joined = 0;   // its first pass
     std::int64_t left = 0;     // the first pass without it, where it has left
-    std::uint32_t named = 0;   // the page behind its last one that its row names
+    std::uint32_t named = 0;   // the page after its last one that its row names
     std::uint32_t bucket = 0;  // of opens_
     bool whole = false;
     bool has_left = false;
     bool is_long = false;
   };
-  // Who opens pages: the next one, behind those it has.
+  // Who opens pages: the next one, after those it has.
   struct Opener {
     std::uint32_t next_page;
     std::uint32_t member;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/pools/page_run.h"
@@ -33,12 +34,24 @@ class TableEdits {
   void join(std::uint32_t row) { joins_.push_back(row); }
 
   // Moves everything into `batch`. Keeps capacity.
-  void flush(proto::ForwardBatch& batch);
-
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(rows_, starts_, counts_, leaves_, joins_, runs_);
+  void flush(proto::ForwardBatch& batch) {
+    const auto move = [](std::vector<std::uint32_t>& from, auto* to) {
+      to->Add(from.begin(), from.end());
+      from.clear();
+    };
+    move(rows_, batch.mutable_table_req());
+    move(starts_, batch.mutable_table_start_page());
+    move(counts_, batch.mutable_table_num_runs());
+    for (const kvcache::PageRun& run : runs_) {
+      batch.add_run_first_page(run.first);
+      batch.add_run_num_pages(run.count);
+    }
+    runs_.clear();
+    move(leaves_, batch.mutable_decode_leave());
+    move(joins_, batch.mutable_decode_join());
   }
+
+  auto state() { return std::tie(rows_, starts_, counts_, leaves_, joins_, runs_); }
 
  private:
   std::vector<std::uint32_t> rows_, starts_, counts_, leaves_, joins_;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "scheduler/req.h"
@@ -48,11 +49,7 @@ class WaitingQueue {
     head_ = kept - reqs_.begin();
   }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive.pointers(reqs_);
-    archive(head_);
-  }
+  auto state() { return std::tie(reqs_, head_); }
 
  private:
   std::vector<Req*> reqs_;  // from head_ on

@@ -27,7 +27,7 @@ void WeightedSamples::Moments::add(double value, double weight) {
 }
 
 void WeightedSamples::merge_equal() {
-  std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.value < b.value; });
+  std::ranges::sort(groups_, {}, &Group::value);
   std::size_t kept = 0;
   for (std::size_t i = 1; i < groups_.size(); ++i) {
     if (groups_[i].value == groups_[kept].value) {
@@ -77,8 +77,7 @@ void WeightedSamples::seal() {
     for (const Bucket& bucket : buckets_)
       groups_.push_back({bucket.sum / static_cast<double>(bucket.count), bucket.count});
   } else {
-    std::sort(groups_.begin(), groups_.end(),
-              [](const Group& a, const Group& b) { return a.value < b.value; });
+    std::ranges::sort(groups_, {}, &Group::value);
     if (!groups_.empty()) max_ = groups_.back().value;
   }
   cumulative_.clear();

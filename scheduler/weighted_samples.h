@@ -2,7 +2,7 @@
 //
 // Every value is kept up to kMostGroups groups; figures are then those of the list of all samples. Of more,
 // groups of equal values are put together first, and where that leaves too many they are compressed: values
-// that agree in sign, exponent and the first 11 bits behind the point share a bucket, whose width is at most
+// that agree in sign, exponent and the first 11 bits after the point share a bucket, whose width is at most
 // 2^-11 of its values. Mean, deviation, number, least and greatest value stay those of the samples;
 // percentiles lie within kPercentileError of theirs. Memory is then bounded by the number of binades that
 // values come from (2,048 buckets each), not by the number of samples.
@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "proto/report.pb.h"
@@ -47,10 +48,7 @@ class WeightedSamples {
   void histogram(double scale, proto::Histogram& out) const;
 
   // State of a checkpoint (proto/base/archive.h). Before seal().
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(limit_, groups_, buckets_, moments_, max_);
-  }
+  auto state() { return std::tie(limit_, groups_, buckets_, moments_, max_); }
 
  private:
   struct Group {

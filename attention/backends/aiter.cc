@@ -32,23 +32,21 @@ class AiterBackend : public PlannedBackend {
   }
 
  protected:
-  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+    plan.rows = ceil_div(group, kMatrixRows) * kMatrixRows;
+    plan.blocks_per_split = layer.num_kv_heads;
+    plan.merge = true;
+    add_decode_items(layer, plan);
+    for (DecodeItem& item : plan.items) {
+      item.splits = ceil_div(item.split_tokens, kPartition);
+      item.split_tokens = std::min(item.split_tokens, kPartition);
+    }
+  }
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {
     add_extend_items_by_head(128, layer.head_dim <= 64 ? 64 : 128, layer, plan);
   }
 };
-
-void AiterBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  plan.rows = ceil_div(group, kMatrixRows) * kMatrixRows;
-  plan.blocks_per_split = layer.num_kv_heads;
-  plan.merge = true;
-  add_decode_items(layer, plan);
-  for (DecodeItem& item : plan.items) {
-    item.splits = ceil_div(item.split_tokens, kPartition);
-    item.split_tokens = std::min(item.split_tokens, kPartition);
-  }
-}
 
 }  // namespace
 

@@ -8,8 +8,7 @@
 //   grouped queries): into as many parts as there are cores for a pair, none shorter than 256 tokens, added
 //   up inside the operator;
 // - prefill: _npu_flash_attention_qlens, tiles of 128 query rows of one head and KV steps of 128 tokens with
-// a
-//   compressed causal mask.
+//   a compressed causal mask.
 // Decode is captured (NPU graphs). Lengths are passed as host lists, so that the host waits for them.
 #include <algorithm>
 #include <cstdint>
@@ -32,26 +31,24 @@ class AscendBackend : public PlannedBackend {
   using PlannedBackend::PlannedBackend;
 
  protected:
-  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    const auto& lengths = metadata().decode_seq_lens;
+    const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+    plan.rows = std::max(16U, group);  // of the cube unit's fractal
+    plan.blocks_per_split = layer.num_kv_heads;
+    const std::uint32_t longest = add_decode_items(layer, plan);
+    const std::uint64_t pairs = std::uint64_t{lengths.size()} * layer.num_kv_heads;
+    const bool few = static_cast<double>(pairs) < kFewPairs * multiprocessors();
+    if (!few || longest <= kLongPaged || (group > 1 && longest < kLongGrouped)) return;
+    auto parts = static_cast<std::uint32_t>(multiprocessors() / pairs);
+    while (parts > 1 && longest / parts < kLeastPart) --parts;
+    split_in_steps(parts, 1, plan);
+    plan.merge_in_kernel = plan.merge;
+  }
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {
     add_extend_items_by_head(128, 128, layer, plan);
   }
 };
-
-void AscendBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const auto& lengths = metadata().decode_seq_lens;
-  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  plan.rows = std::max(16U, group);  // of the cube unit's fractal
-  plan.blocks_per_split = layer.num_kv_heads;
-  const std::uint32_t longest = add_decode_items(layer, plan);
-  const std::uint64_t pairs = std::uint64_t{lengths.size()} * layer.num_kv_heads;
-  const bool few = static_cast<double>(pairs) < kFewPairs * multiprocessors();
-  if (!few || longest <= kLongPaged || (group > 1 && longest < kLongGrouped)) return;
-  auto parts = static_cast<std::uint32_t>(multiprocessors() / pairs);
-  while (parts > 1 && longest / parts < kLeastPart) --parts;
-  split_in_steps(parts, 1, plan);
-  plan.merge_in_kernel = plan.merge;
-}
 
 }  // namespace
 

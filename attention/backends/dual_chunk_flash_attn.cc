@@ -15,17 +15,15 @@ namespace tpsim::attention::backends {
 namespace {
 
 class DualChunkBackend : public PlannedBackend {
-  // Kernels beside those of attention, counted in dual_chunk_flashattention_backend.py.
-  static constexpr std::uint32_t kCallLaunches =
-      4;  // of a decode call: its scheduler, the kernel, two masked fills
-  static constexpr std::uint32_t kScaleLaunches =
-      7;  // three kinds of queries scaled and rounded, and the keys
-  static constexpr std::uint32_t kMergeLaunches =
-      9;  // stack twice, max, subtract, exp, sum, divide, weigh, add up
-  static constexpr std::uint32_t kPartLaunches =
-      6;  // of a prefill part: gathers of K and V, two lengths, scheduler, kernel
-  static constexpr std::uint32_t kHeadLaunches =
-      3;  // of a prefill head: its factor read back, chunks joined, copy out
+  // Kernels beside those of attention, counted in dual_chunk_flashattention_backend.py: of a decode call (its
+  // scheduler, the kernel, two masked fills); three kinds of queries scaled and rounded, and the keys; of a
+  // merge (stack twice, max, subtract, exp, sum, divide, weigh, add up); of a prefill part (gathers of K and
+  // V, two lengths, scheduler, kernel); of a prefill head (its factor read back, chunks joined, copy out).
+  static constexpr std::uint32_t kCallLaunches = 4;
+  static constexpr std::uint32_t kScaleLaunches = 7;
+  static constexpr std::uint32_t kMergeLaunches = 9;
+  static constexpr std::uint32_t kPartLaunches = 6;
+  static constexpr std::uint32_t kHeadLaunches = 3;
   // Operations of the host that make decode's block tables, request by request: an element of a tensor is
   // taken, computed with and read back for each bound of a slice. A read counts twice: it waits, too.
   static constexpr double kPassOperations = 30;

@@ -8,7 +8,7 @@
 // of KV splits comes from how far the blocks of the longest sequence fill the multiprocessors, and is then
 // lowered per request by a small kernel that runs before the attention.
 //
-// Drafts are verified as an extend behind a cached prefix. A tree of them is a cascade: the extend kernel
+// Drafts are verified as an extend after a cached prefix. A tree of them is a cascade: the extend kernel
 // over the prefix without causal mask, a block for every draft over its ancestors, and a kernel that merges
 // both (flashattention_backend.py, use_cascade_attn).
 //
@@ -111,7 +111,7 @@ void Fa3Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
   const std::uint32_t most_queries = add_extend_items(plan);
   if (layer.form == AttentionForm::kMlaExpanded) return;
   plan.widens_kv = layer.widens_latent();
-  // Split as in decode, at most as the most queries of a request would be behind the longest KV if they were
+  // Split as in decode, at most as the most queries of a request would be after the longest KV if they were
   // alone: a chunk that fills the device by itself leaves the decoding requests beside it whole. The
   // scheduler counts every tile with the request's whole KV, causal or not.
   std::uint64_t steps = 0;

@@ -32,34 +32,32 @@ class Fa4Backend : public PlannedBackend {
   void plan_decode(const LayerShape&, DecodePlan&) override {
     throw std::logic_error("fa4 plans prefill only");
   }
-  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
-};
-
-void Fa4Backend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
-  add_extend_items(plan);
-  std::uint32_t longest_q = 0;
-  std::uint32_t longest_kv = 0;
-  for (const ExtendItem& item : plan.items) {
-    longest_q = std::max(longest_q, item.q_len);
-    longest_kv = std::max(longest_kv, item.prefix + item.q_len);
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {
+    add_extend_items(plan);
+    std::uint32_t longest_q = 0;
+    std::uint32_t longest_kv = 0;
+    for (const ExtendItem& item : plan.items) {
+      longest_q = std::max(longest_q, item.q_len);
+      longest_kv = std::max(longest_kv, item.prefix + item.q_len);
+    }
+    const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+    const bool packed = kRows % group == 0;
+    const std::uint32_t stages = longest_q * group > kRows ? 2 : 1;
+    plan.rows = stages * kRows;
+    plan.tile_m = packed ? plan.rows / group : plan.rows;
+    plan.head_blocks = packed ? layer.num_kv_heads : layer.num_q_heads;
+    plan.tile_n = kStep;
+    const std::uint32_t window = layer.sliding_window;
+    const std::uint32_t steps =
+        ceil_div(window == 0 ? longest_kv : std::min(longest_kv, window + kRows), kStep);
+    const std::uint64_t tiles =
+        std::uint64_t{plan.items.size()} * layer.num_kv_heads * ceil_div(longest_q * group, plan.rows);
+    const auto splits =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>({multiprocessors() / tiles, kMaxSplits, steps}));
+    if (layer.form == AttentionForm::kMlaExpanded) return;
+    if (steps > 4 && splits > 1) plan.kv_chunk = ceil_div(steps, splits) * kStep;
   }
-  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  const bool packed = kRows % group == 0;
-  const std::uint32_t stages = longest_q * group > kRows ? 2 : 1;
-  plan.rows = stages * kRows;
-  plan.tile_m = packed ? plan.rows / group : plan.rows;
-  plan.head_blocks = packed ? layer.num_kv_heads : layer.num_q_heads;
-  plan.tile_n = kStep;
-  const std::uint32_t window = layer.sliding_window;
-  const std::uint32_t steps =
-      ceil_div(window == 0 ? longest_kv : std::min(longest_kv, window + kRows), kStep);
-  const std::uint64_t tiles =
-      std::uint64_t{plan.items.size()} * layer.num_kv_heads * ceil_div(longest_q * group, plan.rows);
-  const auto splits =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>({multiprocessors() / tiles, kMaxSplits, steps}));
-  if (layer.form == AttentionForm::kMlaExpanded) return;
-  if (steps > 4 && splits > 1) plan.kv_chunk = ceil_div(steps, splits) * kStep;
-}
+};
 
 }  // namespace
 

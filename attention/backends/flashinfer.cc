@@ -7,12 +7,10 @@
 // - decode uses the tensor-core kernel (the prefill kernel with one query token) where four or more query
 //   heads share a KV head or the KV cache is fp8, else a kernel on the vector units;
 // - a binary search finds the smallest KV chunk whose blocks still fit the device at once; parts are merged
-// by
-//   a kernel of their own. A decode planned for a captured graph always takes the splitting kernel;
+//   by a kernel of their own. A decode planned for a captured graph always takes the splitting kernel;
 // - prefill attends to the new tokens from the dense k and v (on Hopper with FlashInfer's FA3 template), to
-// the
-//   cached prefix with a second, paged kernel without mask, and merges both; where the prefill is captured in
-//   pieces, the paged kernel (FlashInfer's FA2 template) reads both at once (use_ragged of
+//   the cached prefix with a second, paged kernel without mask, and merges both; where the prefill is
+//   captured in pieces, the paged kernel (FlashInfer's FA2 template) reads both at once (use_ragged of
 //   init_forward_metadata, SGLang 0.5.12);
 // - drafts are verified by the paged kernel over prefix and drafts together, with a mask, in FlashInfer's FA2
 //   template;
@@ -293,8 +291,7 @@ extern const BackendDescription flashinfer = {
       if (selection.mla) return "";
       if (selection.generation == GpuGeneration::kBlackwell && selection.spec_topk > 0)
         return "Blackwell with speculative decoding: trtllm_mha is SGLang's default with "
-               "--speculative-eagle-topk 1 "
-               "only, and flashinfer its other default";
+               "--speculative-eagle-topk 1 only, and flashinfer its other default";
       if (selection.generation == GpuGeneration::kHopper && selection.spec_topk > 1 &&
           selection.spec_topk_given)
         return "Hopper with --speculative-eagle-topk above 1: flashinfer is SGLang's default instead of fa3";

@@ -27,40 +27,38 @@ class FlashMlaBackend : public FlashInferMlaBackend {
   }
 
  protected:
-  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
-};
-
-void FlashMlaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  constexpr std::uint32_t kBlock = 64;    // KV tokens of a block, and heads of a tile
-  constexpr std::uint32_t kOverhead = 5;  // blocks
-  plan.rows = kBlock;
-  plan.blocks_per_split = ceil_div(layer.num_q_heads, kBlock);
-  plan.merge = true;  // the combining kernel always runs
-  add_decode_items(layer, plan);
-  const std::uint32_t runs = std::max(1U, multiprocessors() / plan.blocks_per_split);
-  std::uint32_t total = 0;
-  for (const DecodeItem& item : plan.items) total += ceil_div(item.kv_end, kBlock) + kOverhead;
-  const std::uint32_t payload = std::max(ceil_div(total, runs) + kOverhead, 2 * kOverhead);
-  plan.busiest_block = std::uint64_t{payload} * kBlock;
-  const std::uint32_t whole = payload - kOverhead;  // blocks of a run that holds nothing else
-  std::uint32_t left = payload;                     // of the run
-  for (DecodeItem& item : plan.items) {
-    std::uint32_t rest = ceil_div(item.kv_end, kBlock);
-    if (left >= rest + kOverhead) {
-      left -= rest + kOverhead;
-      continue;
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    constexpr std::uint32_t kBlock = 64;    // KV tokens of a block, and heads of a tile
+    constexpr std::uint32_t kOverhead = 5;  // blocks
+    plan.rows = kBlock;
+    plan.blocks_per_split = ceil_div(layer.num_q_heads, kBlock);
+    plan.merge = true;  // the combining kernel always runs
+    add_decode_items(layer, plan);
+    const std::uint32_t runs = std::max(1U, multiprocessors() / plan.blocks_per_split);
+    std::uint32_t total = 0;
+    for (const DecodeItem& item : plan.items) total += ceil_div(item.kv_end, kBlock) + kOverhead;
+    const std::uint32_t payload = std::max(ceil_div(total, runs) + kOverhead, 2 * kOverhead);
+    plan.busiest_block = std::uint64_t{payload} * kBlock;
+    const std::uint32_t whole = payload - kOverhead;  // blocks of a run that holds nothing else
+    std::uint32_t left = payload;                     // of the run
+    for (DecodeItem& item : plan.items) {
+      std::uint32_t rest = ceil_div(item.kv_end, kBlock);
+      if (left >= rest + kOverhead) {
+        left -= rest + kOverhead;
+        continue;
+      }
+      const std::uint32_t first = left > kOverhead ? left - kOverhead : whole;
+      if (first < rest) {
+        rest -= first;
+        item.first_tokens = first * kBlock;
+        item.split_tokens = std::min(whole * kBlock, item.kv_end);
+        item.splits = 1 + ceil_div(rest, whole);
+        rest -= (item.splits - 2) * whole;
+      }
+      left = payload - rest - kOverhead;
     }
-    const std::uint32_t first = left > kOverhead ? left - kOverhead : whole;
-    if (first < rest) {
-      rest -= first;
-      item.first_tokens = first * kBlock;
-      item.split_tokens = std::min(whole * kBlock, item.kv_end);
-      item.splits = 1 + ceil_div(rest, whole);
-      rest -= (item.splits - 2) * whole;
-    }
-    left = payload - rest - kOverhead;
   }
-}
+};
 
 }  // namespace
 

@@ -36,41 +36,37 @@ class FlexAttentionBackend : public GatheredBackend {
   FlexAttentionBackend(const BackendRow& row, const proto::HardwareProfile& profile, std::uint32_t page_size)
       : GatheredBackend(row, profile, page_size, kLaunches) {}
 
-  KernelCost plan_cost() const override;
+  KernelCost plan_cost() const override {
+    double elements = 0;
+    std::uint32_t requests = 0;
+    const ForwardMetadata& batch = metadata();
+    for (std::size_t i = 0; i < batch.extend_lens.size(); ++i) {
+      const double length = double(batch.extend_prefix_lens[i]) + batch.extend_lens[i];
+      elements += length * length;
+      ++requests;
+    }
+    for (const std::uint32_t length : batch.decode_seq_lens) {
+      elements += batch.forward_mode == proto::DECODE ? length : double(length) * length;
+      ++requests;
+    }
+    KernelCost cost;
+    cost.bytes = elements * kMaskBytes;
+    cost.seconds = cost.bytes / (decode_coefficients().memory * profile().memory_bandwidth());
+    cost.launches = requests * kMaskLaunches;
+    return cost;
+  }
 
  protected:
-  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+    plan.rows = 16;
+    while (plan.rows < group) plan.rows *= 2;
+    plan.blocks_per_split = layer.num_kv_heads;
+    const std::uint32_t most = std::max(1U, multiprocessors() / layer.num_kv_heads * 2);
+    add_whole_items(plan);
+    split_in_steps(most, kBlock, plan);
+  }
 };
-
-KernelCost FlexAttentionBackend::plan_cost() const {
-  double elements = 0;
-  std::uint32_t requests = 0;
-  const ForwardMetadata& batch = metadata();
-  for (std::size_t i = 0; i < batch.extend_lens.size(); ++i) {
-    const double length = double(batch.extend_prefix_lens[i]) + batch.extend_lens[i];
-    elements += length * length;
-    ++requests;
-  }
-  for (const std::uint32_t length : batch.decode_seq_lens) {
-    elements += batch.forward_mode == proto::DECODE ? length : double(length) * length;
-    ++requests;
-  }
-  KernelCost cost;
-  cost.bytes = elements * kMaskBytes;
-  cost.seconds = cost.bytes / (decode_coefficients().memory * profile().memory_bandwidth());
-  cost.launches = requests * kMaskLaunches;
-  return cost;
-}
-
-void FlexAttentionBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  plan.rows = 16;
-  while (plan.rows < group) plan.rows *= 2;
-  plan.blocks_per_split = layer.num_kv_heads;
-  const std::uint32_t most = std::max(1U, multiprocessors() / layer.num_kv_heads * 2);
-  add_whole_items(plan);
-  split_in_steps(most, kBlock, plan);
-}
 
 }  // namespace
 

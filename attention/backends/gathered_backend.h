@@ -1,5 +1,5 @@
 // Backends that attend to one request after another: the keys and values of a request are gathered from the
-// pool into dense tensors; a prefill behind a cached prefix computes attention for query rows of the whole
+// pool into dense tensors; a prefill after a cached prefix computes attention for query rows of the whole
 // sequence and throws the prefix's away; windows are masked at most, never cut out. Lengths are read from the
 // device, so that the host waits for it in every layer.
 // Source: SGLang's torch_native_backend.py and torch_flex_backend.py, which share that loop.

@@ -29,29 +29,25 @@ class IntelAmxBackend : public PlannedBackend {
   using PlannedBackend::PlannedBackend;
 
  protected:
-  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
-  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+    const auto block = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(4 * metadata().decode_seq_lens.size(), kHeadBlock));
+    plan.tensor_cores = false;
+    plan.rows = std::min(group, block);
+    plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, block);
+    add_decode_items(layer, plan);
+    split_in_steps(kKvSplits, 1, plan);
+    plan.merge = true;
+  }
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {
+    const std::uint32_t longest = add_extend_items(plan);
+    plan.tile_m = longest <= 256 ? 32 : longest <= 1024 ? 128 : longest <= 4096 ? 256 : 512;
+    plan.tile_n = longest <= 256 ? 64 : longest <= 1024 ? 256 : 768;
+    plan.rows = plan.tile_m;
+    plan.head_blocks = layer.num_q_heads;
+  }
 };
-
-void IntelAmxBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  const auto block =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(4 * metadata().decode_seq_lens.size(), kHeadBlock));
-  plan.tensor_cores = false;
-  plan.rows = std::min(group, block);
-  plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, block);
-  add_decode_items(layer, plan);
-  split_in_steps(kKvSplits, 1, plan);
-  plan.merge = true;
-}
-
-void IntelAmxBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
-  const std::uint32_t longest = add_extend_items(plan);
-  plan.tile_m = longest <= 256 ? 32 : longest <= 1024 ? 128 : longest <= 4096 ? 256 : 512;
-  plan.tile_n = longest <= 256 ? 64 : longest <= 1024 ? 256 : 768;
-  plan.rows = plan.tile_m;
-  plan.head_blocks = layer.num_q_heads;
-}
 
 }  // namespace
 

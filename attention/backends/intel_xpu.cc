@@ -29,30 +29,28 @@ class IntelXpuBackend : public PlannedBackend {
   using PlannedBackend::PlannedBackend;
 
  protected:
-  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    const auto& lengths = metadata().decode_seq_lens;
+    const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+    plan.rows = 1;
+    while (plan.rows < group && plan.rows < kHeadBlock) plan.rows *= 2;
+    plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
+    const std::uint32_t longest = add_decode_items(layer, plan);
+    const std::uint32_t page = std::max(page_size(), kSmallestPage);
+    const std::uint32_t pages = ceil_div(longest, page);
+    if (pages <= kLeastPages) return;
+    const std::uint32_t cores = multiprocessors();
+    const std::uint32_t busy = static_cast<std::uint32_t>(lengths.size()) * layer.num_kv_heads;
+    std::uint32_t splits = ceil_div(cores, busy);
+    if (splits > 1 && busy * splits > cores) splits = ceil_div(2 * cores, busy) - 1;
+    splits = std::max(1U, std::min({splits, pages, cores}));
+    split_in_steps(splits, page, plan);
+  }
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {
     const std::uint32_t step = layer.head_dim > 96 && layer.head_dim <= 128 ? 32 : 64;
     add_extend_items_by_head(layer.head_dim <= 96 ? 128 : 256, step, layer, plan);
   }
 };
-
-void IntelXpuBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const auto& lengths = metadata().decode_seq_lens;
-  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  plan.rows = 1;
-  while (plan.rows < group && plan.rows < kHeadBlock) plan.rows *= 2;
-  plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
-  const std::uint32_t longest = add_decode_items(layer, plan);
-  const std::uint32_t page = std::max(page_size(), kSmallestPage);
-  const std::uint32_t pages = ceil_div(longest, page);
-  if (pages <= kLeastPages) return;
-  const std::uint32_t cores = multiprocessors();
-  const std::uint32_t busy = static_cast<std::uint32_t>(lengths.size()) * layer.num_kv_heads;
-  std::uint32_t splits = ceil_div(cores, busy);
-  if (splits > 1 && busy * splits > cores) splits = ceil_div(2 * cores, busy) - 1;
-  splits = std::max(1U, std::min({splits, pages, cores}));
-  split_in_steps(splits, page, plan);
-}
 
 }  // namespace
 

@@ -6,7 +6,7 @@
 // extend gathers the keys of its requests first, and stores new ones only where no request has more than
 // top_k tokens. Then dense attention over expanded keys and values takes the sparse kernel's place
 // (set_dsa_prefill_impl), but not for a pass in captured pieces. The kernels pad the query heads to what they
-// are built for, 64 or 128. Passes that verify drafts, or extend a draft model behind them, run the kernels
+// are built for, 64 or 128. Passes that verify drafts, or extend a draft model after them, run the kernels
 // of decode: every draft is a row of its own, with a list of its own (init_forward_metadata; forward_extend).
 #include <algorithm>
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include <stdexcept>
 
 #include "attention/backend_description.h"
+#include "attention/plan.h"
 #include "attention/planned_backend.h"
 #include "attention/sparse_cost.h"
 
@@ -112,7 +113,7 @@ std::uint32_t NsaBackend::rows_of(SparseKernel kernel, std::uint32_t heads) cons
 }
 
 const SparsePlan& NsaBackend::sparse_plan(const LayerShape& layer) {
-  plan_.clear();
+  clear(plan_);
   add_items(plan_);
   const SparseKernel kernel = kernel_of(layer);
   plan_.top_k = layer.top_k;
@@ -178,7 +179,7 @@ MlaExtend NsaBackend::mla_extend() const {
 
 KernelCost NsaBackend::forward_extend(const LayerShape& layer) {
   if (layer.form != AttentionForm::kMlaExpanded) return sparse(layer);
-  plan_.clear();
+  clear(plan_);
   add_items(plan_);
   plan_.top_k = layer.top_k;
   const SparseLoad load = load_of(plan_);

@@ -31,52 +31,46 @@ class TorchNativeBackend : public GatheredBackend {
   TorchNativeBackend(const BackendRow& row, const proto::HardwareProfile& profile, std::uint32_t page_size)
       : GatheredBackend(row, profile, page_size, kLaunches) {}
 
-  void init_forward_metadata(const ForwardMetadata& metadata) override;
-  HostCost host_cost() const override;
+  void init_forward_metadata(const ForwardMetadata& metadata) override {
+    GatheredBackend::init_forward_metadata(metadata);
+    new_shapes_ = 0;
+    if (metadata.forward_mode != proto::DECODE || decode_coefficients().shape_seconds == 0) return;
+    for (const std::uint32_t length : metadata.decode_seq_lens) {
+      if (length >= met_.size()) met_.resize(std::size_t{length} + length / 2 + 1);
+      if (met_[length]) continue;
+      met_[length] = true;
+      ++new_shapes_;
+    }
+  }
+  HostCost host_cost() const override {
+    HostCost cost = GatheredBackend::host_cost();
+    cost.once_seconds = new_shapes_ * decode_coefficients().shape_seconds;
+    return cost;
+  }
   void save(StateWriter& state) const override { state(met_); }
   void load(StateReader& state) override { state(met_); }
 
  protected:
-  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    // PyTorch's flash kernel: a block per query head, KV split to fill the device twice, as in
+    // FlashAttention 2.
+    plan.blocks_per_split = layer.num_q_heads;
+    plan.rows = 64;
+    add_whole_items(plan);
+    for (DecodeItem& item : plan.items) {
+      const std::uint32_t steps = ceil_div(item.kv_end, kStep);
+      const std::uint32_t most = most_splits_(layer.num_q_heads, steps);
+      item.split_tokens = std::min(ceil_div(steps, most) * kStep, item.kv_end);
+      item.splits = ceil_div(item.kv_end, item.split_tokens);
+      plan.merge = plan.merge || item.splits > 1;
+    }
+  }
 
  private:
   std::vector<bool> met_;         // by KV length: decoded before
   std::uint32_t new_shapes_ = 0;  // KV lengths of the pass planned last that were not
   FlashSplits most_splits_{2 * multiprocessors()};
 };
-
-void TorchNativeBackend::init_forward_metadata(const ForwardMetadata& metadata) {
-  GatheredBackend::init_forward_metadata(metadata);
-  new_shapes_ = 0;
-  if (metadata.forward_mode != proto::DECODE || decode_coefficients().shape_seconds == 0) return;
-  for (const std::uint32_t length : metadata.decode_seq_lens) {
-    if (length >= met_.size()) met_.resize(std::size_t{length} + length / 2 + 1);
-    if (met_[length]) continue;
-    met_[length] = true;
-    ++new_shapes_;
-  }
-}
-
-HostCost TorchNativeBackend::host_cost() const {
-  HostCost cost = GatheredBackend::host_cost();
-  cost.once_seconds = new_shapes_ * decode_coefficients().shape_seconds;
-  return cost;
-}
-
-void TorchNativeBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  // PyTorch's flash kernel: a block per query head, KV split to fill the device twice, as in
-  // FlashAttention 2.
-  plan.blocks_per_split = layer.num_q_heads;
-  plan.rows = 64;
-  add_whole_items(plan);
-  for (DecodeItem& item : plan.items) {
-    const std::uint32_t steps = ceil_div(item.kv_end, kStep);
-    const std::uint32_t most = most_splits_(layer.num_q_heads, steps);
-    item.split_tokens = std::min(ceil_div(steps, most) * kStep, item.kv_end);
-    item.splits = ceil_div(item.kv_end, item.split_tokens);
-    plan.merge = plan.merge || item.splits > 1;
-  }
-}
 
 }  // namespace
 

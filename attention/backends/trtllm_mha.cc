@@ -33,8 +33,7 @@ namespace {
 class TrtllmMhaBackend : public PlannedBackend {
   static constexpr std::uint32_t kStep = 128;             // KV tokens of one step of the loop
   static constexpr std::uint32_t kMaxClusterSplits = 16;  // thread blocks of a cluster
-  static constexpr std::uint32_t kClampTokens =
-      4096;  // of a part, up to which the cluster's 16 parts are kept
+  static constexpr std::uint32_t kClampTokens = 4096;     // of a part, up to which the 16 parts are kept
 
  public:
   using PlannedBackend::PlannedBackend;

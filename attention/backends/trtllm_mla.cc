@@ -24,25 +24,23 @@ class TrtllmMlaBackend : public FlashInferMlaBackend {
   using FlashInferMlaBackend::FlashInferMlaBackend;
 
  protected:
-  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
-};
-
-void TrtllmMlaBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  constexpr std::uint32_t kStep = 128;
-  constexpr std::uint32_t kFewHeads = 32;  // up to here the kernel with narrow tiles
-  const std::uint32_t heads = layer.num_q_heads;
-  plan.rows = heads <= 8 ? 8 : heads <= kFewHeads ? 16 : 64;
-  plan.blocks_per_split = ceil_div(heads, plan.rows);
-  const std::uint32_t longest = add_decode_items(layer, plan);
-  const auto grid = plan.blocks_per_split * static_cast<std::uint32_t>(plan.items.size());
-  const std::uint32_t most = std::min(ceil_div(longest, 2 * kStep), std::max(1U, multiprocessors() / grid));
-  const std::uint32_t part = ceil_div(ceil_div(longest, most), kStep) * kStep;
-  for (DecodeItem& item : plan.items) {
-    item.splits = ceil_div(item.kv_end, part);
-    item.split_tokens = std::min(part, item.kv_end);
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    constexpr std::uint32_t kStep = 128;
+    constexpr std::uint32_t kFewHeads = 32;  // up to here the kernel with narrow tiles
+    const std::uint32_t heads = layer.num_q_heads;
+    plan.rows = heads <= 8 ? 8 : heads <= kFewHeads ? 16 : 64;
+    plan.blocks_per_split = ceil_div(heads, plan.rows);
+    const std::uint32_t longest = add_decode_items(layer, plan);
+    const auto grid = plan.blocks_per_split * static_cast<std::uint32_t>(plan.items.size());
+    const std::uint32_t most = std::min(ceil_div(longest, 2 * kStep), std::max(1U, multiprocessors() / grid));
+    const std::uint32_t part = ceil_div(ceil_div(longest, most), kStep) * kStep;
+    for (DecodeItem& item : plan.items) {
+      item.splits = ceil_div(item.kv_end, part);
+      item.split_tokens = std::min(part, item.kv_end);
+    }
+    plan.merge = most > 1;
   }
-  plan.merge = most > 1;
-}
+};
 
 }  // namespace
 

@@ -29,27 +29,23 @@ class WaveBackend : public PlannedBackend {
   using PlannedBackend::PlannedBackend;
 
  protected:
-  void plan_decode(const LayerShape& layer, DecodePlan& plan) override;
-  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override;
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+    plan.tensor_cores = group > 1;
+    plan.rows = group > 1 ? kHeadBlock : 1;
+    plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
+    add_decode_items(layer, plan);
+    split_in_steps(kKvSplits, 1, plan);
+    plan.merge = true;
+  }
+  void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {
+    const std::uint32_t longest = add_extend_items(plan);
+    plan.rows = plan.tile_m = longest <= 128 ? 64 : 128;
+    plan.tile_n = 32;
+    plan.head_blocks = layer.num_q_heads;
+    plan.grid_tiles = ceil_div(longest, plan.tile_m);
+  }
 };
-
-void WaveBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
-  const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
-  plan.tensor_cores = group > 1;
-  plan.rows = group > 1 ? kHeadBlock : 1;
-  plan.blocks_per_split = layer.num_kv_heads * ceil_div(group, plan.rows);
-  add_decode_items(layer, plan);
-  split_in_steps(kKvSplits, 1, plan);
-  plan.merge = true;
-}
-
-void WaveBackend::plan_extend(const LayerShape& layer, ExtendPlan& plan) {
-  const std::uint32_t longest = add_extend_items(plan);
-  plan.rows = plan.tile_m = longest <= 128 ? 64 : 128;
-  plan.tile_n = 32;
-  plan.head_blocks = layer.num_q_heads;
-  plan.grid_tiles = ceil_div(longest, plan.tile_m);
-}
 
 }  // namespace
 

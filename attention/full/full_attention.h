@@ -1,9 +1,8 @@
 // Attention of sequences that attend to all of themselves, without a cache and without a causal mask: vision
 // encoders, whose patches attend to all patches of their image or of their window (--mm-attention-backend).
 //
-// A kernel is one file of this folder that defines one FullAttentionDescription of its name;
-// attention/full/CMakeLists.txt lists the names. What can be named, what SGLang chooses and what is refused
-// follow from that list (full_attention_list.h).
+// A kernel is one FullAttentionDescription of the list in full_attention.cc. What can be named, what SGLang
+// chooses and what is refused follow from that list.
 //
 // Source: SGLang 0.5.23 and 0.5.12 layers/attention/vision.py (VisionAttention._determine_attention_backend
 // and the classes of QKV_BACKEND_IMPL), kernels/ops/attention/prefill_attention.py.
@@ -48,6 +47,15 @@ struct FullAttentionDescription {
 
   std::string operator_class() const;  // "attention.fa3.extend"
 };
+
+// In the order in which --mm-attention-backend's choices are named.
+std::span<const FullAttentionDescription> full_attention_list();
+// SGLang's default on a device.
+const FullAttentionDescription& default_full_attention(GpuGeneration generation);
+// By name, on a device of that generation. Throws UserError naming --mm-attention-backend where there is none
+// or it does not run there.
+const FullAttentionDescription& find_full_attention(std::string_view name, GpuGeneration generation,
+                                                    std::string_view gpu);
 
 // One layer of an encoder on one rank.
 class FullAttention {

@@ -10,7 +10,7 @@
 
 namespace tpsim::attention {
 
-// Floats that may be read behind the end of a matrix of small_product.
+// Floats that may be read after the end of a matrix of small_product.
 inline constexpr std::uint32_t kProductSlack = 32;
 
 namespace product_detail {

@@ -20,7 +20,7 @@ struct SoftmaxPart {
 
   void clear(std::uint32_t rows, std::uint32_t v_dim);
   // `count` more tokens: `scores` [rows, count], which are overwritten, and `tokens`, whose values are the
-  // first v_dim of every `stride` floats, with kProductSlack (small_product.h) behind them.
+  // first v_dim of every `stride` floats, with kProductSlack (small_product.h) after them.
   void add(float* scores, std::uint32_t count, const float* tokens, std::size_t stride);
   // Of the same rows and other tokens.
   void add(const SoftmaxPart& part);

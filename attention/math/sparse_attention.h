@@ -19,7 +19,7 @@
 namespace tpsim::attention {
 
 // What an fp8 cache keeps of a token, in place. FlashMLA's layout: E4M3 with an fp32 scale for every 128 of
-// the `latent` elements, and bf16 for the `rope` elements behind them (SGLang's dsa_quant_k_cache.py).
+// the `latent` elements, and bf16 for the `rope` elements after them (SGLang's dsa_quant_k_cache.py).
 void round_scaled_latent(float* token, std::uint32_t latent, std::uint32_t rope);
 // Index keys, and the queries that meet them: E4M3 with a power of two for every 128 elements as their scale
 // (act_quant with scale_fmt "ue8m0").

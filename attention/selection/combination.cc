@@ -37,10 +37,6 @@ constexpr Need kNeeds[] = {
      "does not run beside gated delta-net layers on Blackwell"},
 };
 
-bool is_fp8(NumberFormat format) {
-  return format == NumberFormat::kFp8E4M3 || format == NumberFormat::kFp8E5M2;
-}
-
 // Whether a row reads a cache of that format.
 bool reads(const BackendRow& row, const CombinationRequest& request) {
   const bool mla = request.mla && !request.sparse;
@@ -70,8 +66,7 @@ std::string kv_obstacle(const CombinationRequest& request, const BackendRow& row
     if (!is_fp8(request.kv_format) || !cannot.contains(request.generation)) return "";
     return fmt::format(
         "--kv-cache-dtype {}: the {} kernel of {} reads no fp8 KV cache on {}; name another backend for it, "
-        "or "
-        "use --kv-cache-dtype auto",
+        "or use --kv-cache-dtype auto",
         to_string(request.kv_format), role, row.name, to_string(request.generation));
   }
   const bool fp8 = is_fp8(request.kv_format);

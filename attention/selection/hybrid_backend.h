@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "attention/backend.h"
 
@@ -10,7 +11,11 @@ namespace tpsim::attention {
 
 class HybridAttnBackend : public AttentionBackend {
  public:
-  HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill, std::unique_ptr<AttentionBackend> decode);
+  HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill, std::unique_ptr<AttentionBackend> decode)
+      : name_(std::string(prefill->name()) + "+" + std::string(decode->name())),
+        prefill_(std::move(prefill)),
+        decode_(std::move(decode)),
+        active_(prefill_.get()) {}
 
   MlaExtend mla_extend() const override { return active_->mla_extend(); }
   void set_mla_options(const MlaOptions& options) override {
@@ -29,8 +34,14 @@ class HybridAttnBackend : public AttentionBackend {
   }
   void set_verifies_with_prefill(bool prefill) override { verifies_with_prefill_ = prefill; }
   bool cascades() const override { return (verifies_with_prefill_ ? prefill_ : decode_)->cascades(); }
-  void init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) override;
-  void init_forward_metadata(const ForwardMetadata& metadata) override;
+  void init_forward_metadata_replay_cuda_graph(const ForwardMetadata& metadata) override {
+    activate(metadata.forward_mode);
+    active_->init_forward_metadata_replay_cuda_graph(metadata);
+  }
+  void init_forward_metadata(const ForwardMetadata& metadata) override {
+    activate(metadata.forward_mode);
+    active_->init_forward_metadata(metadata);
+  }
   KernelCost forward_extend(const LayerShape& layer) override { return active_->forward_extend(layer); }
   KernelCost forward_decode(const LayerShape& layer) override { return active_->forward_decode(layer); }
   KernelKind kernel() const override { return active_->kernel(); }
@@ -54,11 +65,15 @@ class HybridAttnBackend : public AttentionBackend {
   }
 
  private:
+  // A mixed batch is an extend batch.
+  void activate(proto::ForwardMode mode) {
+    const bool decodes = mode == proto::DECODE || (verifies_drafts(mode) && !verifies_with_prefill_);
+    active_ = (decodes ? decode_ : prefill_).get();
+  }
+
   std::string name_;
   std::unique_ptr<AttentionBackend> prefill_;
   std::unique_ptr<AttentionBackend> decode_;
-  AttentionBackend* half_for(proto::ForwardMode mode) const;
-
   AttentionBackend* active_;
   bool verifies_with_prefill_ = true;
 };

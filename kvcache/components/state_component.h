@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/components/tree_component.h"
@@ -36,11 +37,7 @@ class StateComponent final : public TreeComponent {
   void unlock(const Tree& tree, NodeId node, std::uint32_t receipt) override;
   std::uint64_t units(const Tree&, NodeId) const override { return 1; }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    TreeComponent::serialize(archive);
-    archive(slot_of_);
-  }
+  auto state() { return std::tuple_cat(TreeComponent::state(), std::tie(slot_of_)); }
 
  private:
   void give_back(const Tree& tree, NodeId node) override;

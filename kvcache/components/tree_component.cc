@@ -57,13 +57,11 @@ void TreeComponent::reset() {
   evictable_size_ = protected_size_ = 0;
 }
 
-void TreeComponent::put(const Tree& tree, NodeId node) { put_after(tree, node, kNoNode); }
-
-void TreeComponent::put_after(const Tree& tree, NodeId node, NodeId newer) {
+void TreeComponent::put(const Tree& tree, NodeId node) {
   Entry& e = entry(node);
   e.present = true;
   (e.lock_ref > 0 ? protected_size_ : evictable_size_) += units(tree, node);
-  link(node, newer);
+  link(node, kNoNode);
 }
 
 void TreeComponent::share(NodeId upper, NodeId lower) {

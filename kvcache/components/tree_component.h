@@ -1,7 +1,7 @@
 // Data of another pool on the nodes of the radix tree: a component, as SGLang's unified cache calls it.
 //
 // A node of the tree holds the pages of its tokens' KV; a component may hold something more for it: the same
-// tokens' KV in sliding-window layers (window_component.h), or a state behind the last of them. A node may
+// tokens' KV in sliding-window layers (window_component.h), or a state after the last of them. A node may
 // lack it: what a component's own eviction takes from a node that stays is a tombstone. A match ends only
 // where every component can be used; a node locks its component by a count of its own, a part of the tree's
 // locks; the least recently used of the unlocked ones goes first.
@@ -16,12 +16,29 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <tuple>
 #include <vector>
 
-#include "kvcache/components/tree.h"
+#include "kvcache/pools/page_run.h"
 #include "kvcache/pools/pool.h"
 
 namespace tpsim::kvcache {
+
+// What a component sees of the tree whose nodes it has data for.
+class Tree {
+ public:
+  using NodeId = std::uint32_t;
+  static constexpr NodeId kRoot = 0;  // the end of the empty prefix
+  static constexpr NodeId kNoNode = 0xffffffffU;
+
+  virtual NodeId parent(NodeId node) const = 0;
+  virtual std::uint32_t length(NodeId node) const = 0;  // tokens, of the node's own key
+  virtual std::span<const PageRun> pages(NodeId node) const = 0;
+
+ protected:
+  ~Tree() = default;
+};
 
 class TreeComponent {
  public:
@@ -36,7 +53,6 @@ class TreeComponent {
 
   Pool pool() const { return pool_; }
   bool has(NodeId node) const { return node < entries_.size() && entries_[node].present; }
-  std::uint32_t lock_ref(NodeId node) const { return node < entries_.size() ? entries_[node].lock_ref : 0; }
   // In the component's own units; protected is what someone locks.
   std::uint64_t evictable_size() const { return evictable_size_; }
   std::uint64_t protected_size() const { return protected_size_; }
@@ -68,16 +84,11 @@ class TreeComponent {
   // Throws std::logic_error where the invariants are broken.
   void check_invariants(const Tree& tree) const;
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(entries_, newest_, oldest_, evictable_size_, protected_size_);
-  }
+  auto state() { return std::tie(entries_, newest_, oldest_, evictable_size_, protected_size_); }
 
  protected:
   // `node` gets data (it had none), as the most recently used.
   void put(const Tree& tree, NodeId node);
-  // The same beside another node: next less recently used than `newer`, which has data.
-  void put_after(const Tree& tree, NodeId node, NodeId newer);
   // A split: the two halves hold together what `lower` held, with its locks. The sizes stay.
   void share(NodeId upper, NodeId lower);
   void lock_node(const Tree& tree, NodeId node);

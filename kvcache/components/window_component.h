@@ -21,7 +21,6 @@ class WindowComponent final : public TreeComponent {
   WindowComponent(std::uint32_t window, std::uint32_t page_size, WindowPages* pages)
       : TreeComponent(kWindowPool), window_(window), page_size_(page_size), pages_(pages) {}
 
-  std::uint32_t window() const { return window_; }
   // The whole pages that a window needs.
   std::uint32_t paged_window() const { return (window_ + page_size_ - 1) / page_size_ * page_size_; }
   // All pages of `node`, a tombstone or new, have their window part now.

@@ -114,7 +114,7 @@ bool PageAllocator::alloc(std::uint32_t pages, std::vector<PageRun>& out) {
 }
 
 // No whole block is left: takes what is left of others, a block at a time, from `from` on round the pool.
-// Returns the page behind the last one taken. REQUIRES: `pages` are free.
+// Returns the page after the last one taken. REQUIRES: `pages` are free.
 std::uint32_t PageAllocator::take_fragments(std::uint32_t from, std::uint32_t pages,
                                             std::vector<PageRun>& out) {
   available_ -= pages;

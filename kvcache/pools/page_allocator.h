@@ -1,7 +1,7 @@
 // Hands out the pages of a KV pool.
 //
 // Pages are numbers 0 … num_pages-1; 64 neighbours are a block. Allocation goes round the pool and takes
-// whole free blocks first, so that the rest of a request's last block, and while there is room a gap behind
+// whole free blocks first, so that the rest of a request's last block, and while there is room a gap after
 // it, stays free for the pages that the request grows by. Sequences then stay few runs even in a pool that
 // is full of cached prefixes, and what is evicted is long runs again.
 //
@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/pools/page_run.h"
@@ -43,7 +44,7 @@ class PageAllocator {
   // and changes nothing if fewer are free.
   bool alloc(std::uint32_t pages, std::vector<PageRun>& out);
   // One page for a sequence that ends in `last_page`: the page after it if that is free, else one with room
-  // behind it if there is any. kNoPage if the pool is full. No heap allocation but where a page number is
+  // after it if there is any. kNoPage if the pool is full. No heap allocation but where a page number is
   // taken that lies beyond all before.
   std::uint32_t alloc_next(std::uint32_t last_page) {
     if (available_ == 0) [[unlikely]]
@@ -70,10 +71,7 @@ class PageAllocator {
   void clear();
   bool is_allocated(std::uint32_t page) const { return !free_.test(page); }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(available_, rover_, free_, free_blocks_);
-  }
+  auto state() { return std::tie(available_, rover_, free_, free_blocks_); }
 
  private:
   std::uint32_t alloc_elsewhere();

@@ -1,5 +1,5 @@
 // Hands out the slots of a pool of states: what layers with a recurrence (gated delta-nets) keep of a
-// sequence in place of keys and values. A slot holds the state of one sequence behind one token, in all
+// sequence in place of keys and values. A slot holds the state of one sequence after one token, in all
 // layers.
 //
 // Slots are numbered from 1: SGLang's slot 0 takes what padding writes (mem_cache/allocator/mamba.py of
@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 namespace tpsim::kvcache {
@@ -28,10 +29,7 @@ class StateSlots {
   void free(std::uint32_t slot);
   bool is_allocated(std::uint32_t slot) const { return slot < taken_.size() && taken_[slot]; }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(held_, peak_held_, free_, taken_);
-  }
+  auto state() { return std::tie(held_, peak_held_, free_, taken_); }
 
  private:
   std::uint32_t num_slots_;

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 namespace tpsim::kvcache {
@@ -57,15 +58,12 @@ class SummaryBitset {
       const std::uint32_t word = find_word(first + 1);
       if (word != kNone) return word * 64 + low_bit(words_[word]);
     }
-    // Nothing was ever taken out of what lies behind the bitmap.
+    // Nothing was ever taken out of what lies after the bitmap.
     const auto behind = static_cast<std::uint32_t>(std::min<std::size_t>(words_.size() * 64, size_));
     return std::max(from, behind) < size_ ? std::max(from, behind) : kNone;
   }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(words_, summary_);
-  }
+  auto state() { return std::tie(words_, summary_); }
 
  private:
   static std::uint32_t low_bit(std::uint64_t bits) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/pools/page_run.h"
@@ -33,10 +34,7 @@ class WindowPages {
   // The same of pages that may have lost it before.
   void free_rest(PageRun run) { change(run, /*live=*/false); }
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(available_, live_);
-  }
+  auto state() { return std::tie(available_, live_); }
 
  private:
   std::uint32_t change(PageRun run, bool live);  // returns how many pages changed

@@ -12,29 +12,25 @@ namespace {
 
 constexpr std::uint32_t kNowhere = UINT32_MAX;
 
-}  // namespace
-
-KvStore::Memory::Memory(std::uint64_t bytes) : bytes_(bytes) {
-  if (bytes_ == 0) return;
-  // Zero pages of the kernel's: a pool costs nothing until it is written.
+// Zero pages of the kernel's: a pool costs nothing until it is written.
+std::shared_ptr<std::uint8_t> map_zeros(std::uint64_t bytes) {
+  if (bytes == 0) return nullptr;
   void* const at =
-      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
-    throw_user_error("--max-total-tokens: {} bytes of KV cache cannot be had; ask for fewer tokens", bytes_);
+    throw_user_error("--max-total-tokens: {} bytes of KV cache cannot be had; ask for fewer tokens", bytes);
   }
-  data_ = static_cast<std::uint8_t*>(at);
+  return {static_cast<std::uint8_t*>(at), [bytes](std::uint8_t* data) { munmap(data, bytes); }};
 }
 
-KvStore::Memory::~Memory() {
-  if (data_ != nullptr) munmap(data_, bytes_);
-}
+}  // namespace
 
 KvStore::KvStore(const KvStoreConfig& config)
     : config_(config),
       key_bytes_(stored_bytes(config.format, config.k_dim)),
       value_bytes_(config.value_in_key ? 0 : stored_bytes(config.format, config.v_dim)),
       page_bytes_((key_bytes_ + value_bytes_) * config.page_size * config.num_kv_heads),
-      memory_(page_bytes_ * config.num_pages * config.num_layers) {
+      memory_(map_zeros(bytes())) {
   if (config.page_size == 0 ||
       (config.value_in_key && (config.num_kv_heads != 1 || config.v_dim > config.k_dim)))
     throw std::invalid_argument("KvStore: page size 0, or a value that is not part of one key");
@@ -61,7 +57,7 @@ std::uint8_t* KvStore::page_at(std::uint32_t layer, std::uint32_t page) const {
           fmt::format("layer {}: page {} is used, but its window has let go of it", layer, page));
     }
   }
-  return memory_.data() + (std::uint64_t{layer} * config_.num_pages + place) * page_bytes_;
+  return memory_.get() + (std::uint64_t{layer} * config_.num_pages + place) * page_bytes_;
 }
 
 std::uint8_t* KvStore::key_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const {
@@ -99,7 +95,7 @@ void KvStore::load_values(std::uint32_t layer, std::uint32_t slot, std::uint32_t
       config_.value_in_key ? key_at(layer, slot, kv_head) : value_at(layer, slot, kv_head);
   const std::uint64_t stride = config_.value_in_key ? key_bytes_ : value_bytes_;
   if (config_.value_in_key && config_.format == NumberFormat::kFp4E2M1) {
-    // The scales lie behind all codes: the key is decoded whole.
+    // The scales lie after all codes: the key is decoded whole.
     thread_local std::vector<float> key;
     key.resize(config_.k_dim);
     for (std::uint32_t i = 0; i < count; ++i, from += stride, out += config_.v_dim) {

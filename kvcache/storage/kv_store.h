@@ -3,8 +3,8 @@
 // A slot is page * page_size + offset, the same number on every rank and in every layer. Within a layer the
 // elements of one head in one page are contiguous: [page][head][token of the page][dim].
 //
-// fp4_e2m1 keeps a power-of-two scale for every 16 elements (kv_format.h); the fp8 formats store what is
-// given, saturated, as SGLang does with scale 1.
+// fp4_e2m1 keeps a power-of-two scale for every 16 elements (proto/base/number_format.h); the fp8 formats
+// store what is given, saturated, as SGLang does with scale 1.
 //
 // Layers with a sliding window keep less: what nobody will look at again is given back (release_windows) and
 // its memory serves other pages. Within those layers a page number stands for a place that is taken when the
@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -48,11 +49,12 @@ class KvStore {
  public:
   // Throws UserError naming --max-total-tokens where the memory cannot be had.
   explicit KvStore(const KvStoreConfig& config);
+  KvStore(const KvStore&) = delete;
 
   const KvStoreConfig& config() const { return config_; }
   // Bytes of one token in all layers, scales included.
   static std::uint64_t bytes_per_token(const KvStoreConfig& config);
-  std::uint64_t bytes() const { return memory_.bytes(); }
+  std::uint64_t bytes() const { return page_bytes_ * config_.num_pages * config_.num_layers; }
 
   // Writes one token: k [num_kv_heads, k_dim], v [num_kv_heads, v_dim] (not read where value_in_key).
   void store(std::uint32_t layer, std::uint32_t slot, const float* k, const float* v);
@@ -77,20 +79,6 @@ class KvStore {
   std::uint32_t peak_window_pages() const { return peak_window_pages_; }
 
  private:
-  class Memory {
-   public:
-    explicit Memory(std::uint64_t bytes);
-    Memory(const Memory&) = delete;
-    Memory& operator=(const Memory&) = delete;
-    ~Memory();
-    std::uint8_t* data() const { return data_; }
-    std::uint64_t bytes() const { return bytes_; }
-
-   private:
-    std::uint64_t bytes_;
-    std::uint8_t* data_ = nullptr;
-  };
-
   std::uint8_t* page_at(std::uint32_t layer, std::uint32_t page) const;
   std::uint8_t* key_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const;
   std::uint8_t* value_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const;
@@ -103,7 +91,7 @@ class KvStore {
   const std::uint64_t key_bytes_;    // of one head's key of one token
   const std::uint64_t value_bytes_;  // 0 where the value is in the key
   const std::uint64_t page_bytes_;   // of one layer
-  Memory memory_;
+  const std::shared_ptr<std::uint8_t> memory_;
   std::vector<std::uint8_t> written_;  // per layer and slot, 0 or 1
 
   bool has_windows_ = false;

@@ -2,11 +2,21 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 
-#include "launch/cli/repeated_flags.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
+namespace {
+
+// The subcommand called `name`, or null.
+const CLI::App* subcommand(const CLI::App& app, const std::string& name) {
+  const auto named =
+      app.get_subcommands([&name](const CLI::App* other) { return other->get_name() == name; });
+  return named.empty() ? nullptr : named.front();
+}
+
+}  // namespace
 
 void add_flag_set(CLI::App& command, Action& action, const std::function<void(FlagSet&)>& declare,
                   std::function<int(FlagSet&)> carry_out) {
@@ -18,6 +28,25 @@ void add_flag_set(CLI::App& command, Action& action, const std::function<void(Fl
       return carry_out(*flags);
     };
   });
+}
+
+void refuse_repeated_flags(const CLI::App& root, std::span<const std::string> words) {
+  const CLI::App* command = &root;
+  std::map<const CLI::Option*, std::string> given;  // with the name that it was given by
+  for (const std::string& word : words) {
+    if (word == "--") return;  // what follows is no flag
+    if (!word.starts_with('-')) {
+      if (const CLI::App* next = subcommand(*command, word)) command = next;
+      continue;
+    }
+    const std::string name = word.substr(0, word.find('='));
+    const CLI::Option* option = command->get_option_no_throw(name);
+    if (option == nullptr) continue;  // a value such as -1, or refused by the parser
+    const auto [first, is_first] = given.emplace(option, name);
+    if (is_first) continue;
+    throw_user_error("{}: is given twice{}, give it once", name,
+                     first->second == name ? "" : fmt::format(" (as {} before)", first->second));
+  }
 }
 
 void read_words(const std::string& name, std::vector<std::string> words,

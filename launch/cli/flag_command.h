@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,5 +32,10 @@ void add_flag_command(CLI::App& command, Action& action, Declare declare, CarryO
 // UserError.
 void read_words(const std::string& name, std::vector<std::string> words,
                 const std::function<void(FlagSet&)>& declare);
+
+// A flag that is given twice is a slip: two values cannot both count, and neither would be a choice to rely
+// on. `words`: the command line after the name of the program, where `root` has its subcommands. Throws
+// UserError naming a flag that stands there twice, also under two of its names or with --flag=value.
+void refuse_repeated_flags(const CLI::App& root, std::span<const std::string> words);
 
 }  // namespace tpsim::launch

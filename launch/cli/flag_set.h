@@ -35,7 +35,7 @@ class FlagSet {
   void group(std::string heading) { group_ = std::move(heading); }
 
   // `names` as CLI11 takes them ("--tp-size,--tp"); the first long name is the canonical one. That none is
-  // given twice is seen to by refuse_repeated_flags() (launch/cli/repeated_flags.h), for every command alike.
+  // given twice is seen to by refuse_repeated_flags() (launch/cli/flag_command.h), for every command alike.
   void add_value(const std::string& names, const std::string& metavar, const std::string& help,
                  ReadValue read);
   // One or more values, separated by blanks.

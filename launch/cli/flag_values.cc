@@ -1,7 +1,6 @@
 #include "launch/cli/flag_values.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
@@ -12,19 +11,12 @@ void refuse_choice(std::string_view flag, std::string_view value, std::span<cons
   throw_user_error("{} {}: must be {}{}", flag, value, join_or(choices), did_you_mean(value, choices));
 }
 
-FlagSet::ReadValue word(std::vector<std::string_view> choices, std::string& target) {
-  return [choices = std::move(choices), &target](std::string_view flag, const std::string& value) {
-    if (std::find(choices.begin(), choices.end(), value) == choices.end())
-      refuse_choice(flag, value, choices);
-    target = value;
-  };
+void check_word(std::string_view flag, const std::string& value, const Words& choices) {
+  if (std::find(choices.begin(), choices.end(), value) == choices.end()) refuse_choice(flag, value, choices);
 }
 
-FlagSet::ReadValue text(std::string& target) {
-  return [&target](std::string_view flag, const std::string& value) {
-    if (value.empty()) throw_user_error("{}: the value is empty", flag);
-    target = value;
-  };
+void check_text(std::string_view flag, const std::string& value) {
+  if (value.empty()) throw_user_error("{}: the value is empty", flag);
 }
 
 }  // namespace tpsim::launch

@@ -4,10 +4,12 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "launch/cli/flag_set.h"
@@ -52,10 +54,30 @@ FlagSet::ReadValue choice(const std::array<Named<T>, N>& table, Target& target) 
   };
 }
 
-FlagSet::ReadValue word(std::vector<std::string_view> choices, std::string& target);
-FlagSet::ReadValue text(std::string& target);
+using Words = std::vector<std::string_view>;
+void check_word(std::string_view flag, const std::string& value, const Words& choices);
+void check_text(std::string_view flag, const std::string& value);
 
-// `target` is a number or an optional one.
+// Below, `target` is of its kind or an optional one.
+
+// One of `choices`; of those that `meant` has, what they mean.
+template <typename T>
+FlagSet::ReadValue word(Words choices, T& target, std::map<std::string, std::string> meant = {}) {
+  return [=, choices = std::move(choices), &target](std::string_view flag, const std::string& value) {
+    check_word(flag, value, choices);
+    const auto other = meant.find(value);
+    target = other == meant.end() ? value : other->second;
+  };
+}
+
+template <typename T>
+FlagSet::ReadValue text(T& target) {
+  return [&target](std::string_view flag, const std::string& value) {
+    check_text(flag, value);
+    target = value;
+  };
+}
+
 template <typename T>
 FlagSet::ReadValue count(T& target, std::uint64_t min, std::uint64_t max = kMaxCount) {
   return [&target, min, max](std::string_view flag, const std::string& value) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/base/text.h"
+
 namespace tpsim::launch {
 namespace {
 
@@ -69,12 +71,7 @@ bool names(std::string_view word, std::string_view name) {
 
 bool SglangFlag::changes_nothing(std::string_view value) const {
   if (values == Values::kNone) return value == "false";
-  for (std::string_view rest = harmless; !rest.empty();) {
-    const std::size_t bar = std::min(rest.find('|'), rest.size());
-    if (rest.substr(0, bar) == value) return true;
-    rest.remove_prefix(std::min(bar + 1, rest.size()));
-  }
-  return false;
+  return !harmless.empty() && std::ranges::count(split_list(harmless, '|'), value) > 0;
 }
 
 std::optional<SglangFlag> find_sglang_flag(std::string_view name) {

@@ -10,7 +10,7 @@ namespace tpsim::launch {
 class OutputClosed : public std::exception {};
 
 // Before anything else: a standard descriptor that the parent closed must not become some file that is opened
-// later, and writing behind a pipe's end or a file size limit is an error instead of the end of the process.
+// later, and writing after a pipe's end or a file size limit is an error instead of the end of the process.
 void guard_standard_descriptors();
 
 // Prints `text`; it may stay buffered until flush_output(). Throws as flush_output().

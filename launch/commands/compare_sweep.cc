@@ -1,5 +1,3 @@
-#include "launch/commands/compare_sweep.h"
-
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -22,21 +20,23 @@
 #include "launch/commands/commands.h"
 #include "launch/deployment/images.h"
 #include "launch/deployment/resolve.h"
-#include "launch/flags/logging.h"
+#include "launch/flags/server_args.h"
+#include "launch/simulation/all_backends.h"
 #include "launch/simulation/goodput_search.h"
 #include "launch/simulation/report_output.h"
 #include "launch/simulation/result_file.h"
 #include "launch/simulation/run_report.h"
 #include "launch/simulation/simulate.h"
 #include "launch/simulation/stage.h"
+#include "launch/simulation/sweep.h"
 #include "launch/simulation/workload_args.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
 #include "rank/cost/hardware.h"
-#include "rank/parallel/farm_post.h"
+#include "rank/parallel/deployment_executor.h"
+#include "rank/parallel/farm.h"
 #include "rank/parallel/group_farm.h"
 #include "rank/parallel/idle_backoff.h"
-#include "rank/parallel/rank_lost.h"
 #include "rank/parallel/task_farm.h"
 
 namespace tpsim::launch {
@@ -118,8 +118,7 @@ class Plan {
           continue;
         resolved.refusal = fmt::format(
             "--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 a step verifies {}, which "
-            "another "
-            "setting does already",
+            "another setting does already",
             resolved.setting->args.speculation.num_draft_tokens.value_or(0),
             resolved.deployment->scheduler.speculation.num_draft_tokens);
         resolved.deployment.reset();
@@ -145,11 +144,9 @@ class Plan {
 };
 
 // A sweep keeps what each run sums up, and stops when the farm does.
-class SweepMonitor : public scheduler::RunObserver {
+class SweepMonitor : public scheduler::NoRecords {
  public:
   explicit SweepMonitor(std::function<bool()> go_on) : go_on_(std::move(go_on)) {}
-  void on_request(const scheduler::RequestRecord&) override {}
-  void on_step(const scheduler::StepRecord&) override {}
   bool on_progress(const scheduler::Progress&) override { return go_on_(); }
 
  private:

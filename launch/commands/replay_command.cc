@@ -17,7 +17,6 @@
 #include "launch/cli/standard_output.h"
 #include "launch/commands/commands.h"
 #include "launch/deployment/resolve.h"
-#include "launch/flags/logging.h"
 #include "launch/flags/server_args.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/report_dir.h"
@@ -28,7 +27,7 @@
 #include "proto/base/error.h"
 #include "proto/base/output_file.h"
 #include "proto/base/stop_flag.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/deployment_executor.h"
 
 namespace tpsim::launch {
 namespace {
@@ -126,25 +125,6 @@ std::string summary(const proto::RunReport& report) {
       report.duration(), report.total_throughput());
 }
 
-// report.json of --report-dir; what cannot be written is found out before the first batch.
-class ReportJson {
- public:
-  explicit ReportJson(const std::string& report_dir) {
-    if (report_dir.empty()) return;
-    folder_.emplace(report_dir);
-    file_ = &folder_->open("report.json");
-  }
-  void write(const proto::RunReport& report) {
-    if (!folder_) return;
-    file_->write(to_json(report).dump(2) + "\n");
-    folder_->commit_all();
-  }
-
- private:
-  std::optional<ReportDir> folder_;
-  OutputFile* file_ = nullptr;
-};
-
 // Throws scheduler::ExecutorLost where the replay cannot go on; what was replayed until then is reported.
 scheduler::StepOutcome compute(scheduler::Executor& executor, const proto::ForwardBatch& batch,
                                const std::string& file) {
@@ -188,7 +168,10 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
               const Deployment& deployment) {
   for (const std::string& note : deployment.notes) spdlog::info("{}", note);
   for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
-  ReportJson json(args.server.report_dir);
+  // What cannot be written is found out before the first batch.
+  std::optional<ReportDir> folder;
+  OutputFile* json = nullptr;
+  if (!args.server.report_dir.empty()) json = &folder.emplace(args.server.report_dir).open("report.json");
   PerfettoOutput perfetto(args.server);
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   proto::RunReport report = deployment.header;
@@ -236,7 +219,10 @@ int replay_on(const Stage& stage, const ReplayArgs& args, BatchStreamReader& str
     for (proto::RankReport& rank : executor->finish()) *report.add_ranks() = std::move(rank);
   }
   const StopFlag::Writing results;
-  json.write(report);
+  if (folder) {
+    json->write(to_json(report).dump(2) + "\n");
+    folder->commit_all();
+  }
   perfetto.write();
   print(summary(report));
   if (tolerant.loss()) throw rank::RankLost(*tolerant.loss());

@@ -1,12 +1,10 @@
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "launch/cli/flag_command.h"
 #include "launch/cli/flag_set.h"
 #include "launch/commands/commands.h"
-#include "launch/commands/compare_sweep.h"
 #include "launch/flags/server_args.h"
 #include "launch/simulation/all_backends.h"
 #include "launch/simulation/simulate.h"

@@ -31,13 +31,12 @@ CombinationRequest request_for(const proto::HardwareProfile& hardware, const att
 }
 
 // --prefill-attention-backend and --decode-attention-backend over --attention-backend over the automatic one.
-BackendPair named_backends(const ServerArgs& args, const attention::Selection& selection,
-                           std::vector<std::string>& notes) {
+BackendPair named_backends(const ServerArgs& args, const attention::Selection& selection, Notes& notes) {
   std::string base = args.attention_backend.value_or("");
   if (base.empty() && !(args.prefill_attention_backend && args.decode_attention_backend)) {
     const attention::AutomaticChoice choice = attention::choose_backend(selection);
     base = choice.backend;
-    notes.push_back(fmt::format("--attention-backend: {} is chosen ({})", choice.backend, choice.reason));
+    say(notes, "--attention-backend: {} is chosen ({})", choice.backend, choice.reason);
   }
   return {args.prefill_attention_backend.value_or(base), args.decode_attention_backend.value_or(base)};
 }
@@ -60,11 +59,10 @@ void note_whole_chunks(const rank::ModelConfig& model, AttentionChoice& choice) 
     if (!local && std::find(whole.begin(), whole.end(), name) == whole.end()) whole.push_back(name);
   }
   if (!whole.empty())
-    choice.notes.push_back(
-        fmt::format("{}: reads the whole context in {}'s chunked layers, as in SGLang, where only fa3 and "
-                    "intel_xpu read their "
-                    "chunk of {} tokens",
-                    fmt::join(whole, ", "), model.name, chunk));
+    say(choice.notes,
+        "{}: reads the whole context in {}'s chunked layers, as in SGLang, where only fa3 and "
+        "intel_xpu read their chunk of {} tokens",
+        fmt::join(whole, ", "), model.name, chunk);
 }
 
 bool takes_profiled_qwen3_vl(const ServerArgs& args, const proto::HardwareProfile& hardware,
@@ -72,6 +70,35 @@ bool takes_profiled_qwen3_vl(const ServerArgs& args, const proto::HardwareProfil
   return !args.numeric() && model.facts.profiled_images && model.vision.present() &&
          args.sglang_release.rules.qwen3_vl_is_profiled &&
          generation_of(hardware) == attention::GpuGeneration::kHopper && hardware.memory_bytes() >= kLargeGpu;
+}
+
+struct KvFormatChoice {
+  NumberFormat format = NumberFormat::kBf16;
+  std::string note;  // why it is not what --dtype says; may be empty
+};
+
+// Numeric ranks compute in fp32, and "auto" rounds nothing on the way to the KV cache: a checkpoint in 16 bit
+// then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one. A
+// modeled cache is 16 bit unless --kv-cache-dtype or the backend says otherwise.
+KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selection& selection,
+                                const BackendPair& backends, const rank::ModelConfig& model) {
+  const bool open = args.kv_cache_dtype == "auto";
+  const attention::BackendRow& row =
+      attention::find_backend(backends.decode, "--decode-attention-backend").row;
+  if (open && !args.numeric() && row.fp8_by_default.contains(selection.generation))
+    return {NumberFormat::kFp8E4M3,
+            fmt::format("--kv-cache-dtype: fp8_e4m3 is chosen, SGLang's default for {} on this device",
+                        row.name)};
+  // configure_kv_cache_dtype of SGLang's model_runner.py.
+  if (open && !args.numeric() && model.quantization.kv_cache_fp8)
+    return {NumberFormat::kFp8E4M3, "--kv-cache-dtype: fp8_e4m3 is chosen, which the checkpoint asks for"};
+  const std::string dtype = !args.numeric() ? "bfloat16" : args.dtype == "auto" ? "float32" : args.dtype;
+  const std::string& name = open ? dtype : args.kv_cache_dtype;
+  for (const auto format : {NumberFormat::kFp32, NumberFormat::kFp16, NumberFormat::kFp8E4M3,
+                            NumberFormat::kFp8E5M2, NumberFormat::kFp4E2M1}) {
+    if (to_string(format) == name) return {format, ""};
+  }
+  return {NumberFormat::kBf16, ""};
 }
 
 }  // namespace
@@ -98,30 +125,6 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
     selection.attention_chunk = selection.attention_chunk || kind.attention_chunk > 0;
   }
   return selection;
-}
-
-// Numeric ranks compute in fp32, and "auto" rounds nothing on the way to the KV cache: a checkpoint in 16 bit
-// then gives what Transformers gives in fp32. --dtype bfloat16 or --kv-cache-dtype make it a narrower one. A
-// modeled cache is 16 bit unless --kv-cache-dtype or the backend says otherwise.
-KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selection& selection,
-                                const BackendPair& backends, const rank::ModelConfig& model) {
-  const bool open = args.kv_cache_dtype == "auto";
-  const attention::BackendRow& row =
-      attention::find_backend(backends.decode, "--decode-attention-backend").row;
-  if (open && !args.numeric() && row.fp8_by_default.contains(selection.generation))
-    return {NumberFormat::kFp8E4M3,
-            fmt::format("--kv-cache-dtype: fp8_e4m3 is chosen, SGLang's default for {} on this device",
-                        row.name)};
-  // configure_kv_cache_dtype of SGLang's model_runner.py.
-  if (open && !args.numeric() && model.quantization.kv_cache_fp8)
-    return {NumberFormat::kFp8E4M3, "--kv-cache-dtype: fp8_e4m3 is chosen, which the checkpoint asks for"};
-  const std::string dtype = !args.numeric() ? "bfloat16" : args.dtype == "auto" ? "float32" : args.dtype;
-  const std::string& name = open ? dtype : args.kv_cache_dtype;
-  for (const auto format : {NumberFormat::kFp32, NumberFormat::kFp16, NumberFormat::kFp8E4M3,
-                            NumberFormat::kFp8E5M2, NumberFormat::kFp4E2M1}) {
-    if (to_string(format) == name) return {format, ""};
-  }
-  return {NumberFormat::kBf16, ""};
 }
 
 PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const std::string& flag,
@@ -160,9 +163,8 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
       return backend->row.decodes_profiled_qwen3_vl;
     });
     choice.backends.decode = (*profiled)->row.name;
-    choice.notes.push_back(
-        fmt::format("--decode-attention-backend: {} is chosen, SGLang's for Qwen3-VL on this GPU",
-                    choice.backends.decode));
+    say(choice.notes, "--decode-attention-backend: {} is chosen, SGLang's for Qwen3-VL on this GPU",
+        choice.backends.decode);
   }
   KvFormatChoice kv = choose_kv_format(args, selection, choice.backends, model);
   choice.kv_format = kv.format;
@@ -217,8 +219,7 @@ SparseAttention choose_sparse_attention(const ServerArgs& args, const proto::Har
   if (args.numeric() && sparse.options.kernels.prefill == attention::SparseKernel::kFlashMlaSparseQ8)
     throw_user_error(
         "--nsa-prefill-backend flashmla_sparse_q8: --executor numeric does not round queries and latents to "
-        "fp8 "
-        "in the kernel; use flashmla_sparse");
+        "fp8 in the kernel; use flashmla_sparse");
   sparse.options.top_k = model.indexer.top_k;
   sparse.token_bytes = attention::sparse_token_bytes(sparse.options.kernels, kv_format,
                                                      model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);

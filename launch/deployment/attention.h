@@ -10,12 +10,12 @@
 #include "attention/mla_extend.h"
 #include "attention/selection/registry.h"
 #include "attention/sparse_kernels.h"
-#include "launch/deployment/rows.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 
 namespace tpsim::launch {
 
@@ -25,22 +25,14 @@ attention::GpuGeneration generation_of(const proto::HardwareProfile& hardware);
 // What device and model ask of a backend.
 attention::Selection selection_of(const proto::HardwareProfile& hardware, const rank::ModelConfig& model);
 
-// What --kv-cache-dtype and --dtype make of the cache.
-struct KvFormatChoice {
-  NumberFormat format = NumberFormat::kBf16;
-  std::string note;  // why it is not what --dtype says; may be empty
-};
-KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selection& selection,
-                                const BackendPair& backends, const rank::ModelConfig& model);
-
 struct AttentionChoice {
   BackendPair backends;
   NumberFormat kv_format = NumberFormat::kBf16;
   std::uint32_t page_size = 1;
   attention::MlaOptions mla;
-  bool profiled_qwen3_vl = false;     // SGLang takes what it profiled for Qwen3-VL on a large Hopper GPU
-  std::vector<std::string> notes;     // what was chosen where the user left it open, a sentence each
-  std::vector<std::string> warnings;  // what was changed of what the user said
+  bool profiled_qwen3_vl = false;  // SGLang takes what it profiled for Qwen3-VL on a large Hopper GPU
+  Notes notes;                     // what was chosen where the user left it open, a sentence each
+  Notes warnings;                  // what was changed of what the user said
 };
 // `compared`: the pair of `tpsim compare`, in place of the flags that name backends. Throws UserError with
 // the sentence of what cannot be carried out.

@@ -1,16 +1,18 @@
-// Batches of a deployment: how much prefill goes into one, and the order of the queue.
+// Batches of a deployment: how much prefill goes into one, the order of the queue, and what is captured in
+// graphs: decode by batch sizes, prefill in pieces by tokens.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "launch/deployment/rows.h"
-#include "launch/deployment/switches.h"
+#include "launch/deployment/attention.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
+#include "rank/llm/graph_capture.h"
 #include "scheduler/config.h"
 
 namespace tpsim::launch {
@@ -21,7 +23,7 @@ struct Batches {
   double schedule_conservativeness = 1;
   scheduler::DataParallelConfig data_parallel;
   Switches switches;
-  std::vector<std::string> notes;
+  Notes notes;
 };
 // With SGLang's defaults for the GPU. Throws UserError.
 Batches resolve_batches(const ServerArgs& args, const proto::HardwareProfile& hardware,
@@ -34,5 +36,26 @@ scheduler::SchedulerConfig with_batches(scheduler::SchedulerConfig config, const
 
 // `config`: of the whole deployment.
 void write_batches(const scheduler::SchedulerConfig& config, Rows& rows);
+
+struct Graphs {
+  std::vector<std::uint32_t> decode;  // batch sizes, ascending, whatever number of requests may run
+  rank::PrefillGraphs prefill;
+  // What memory is kept free for, whether or not the backend can be captured.
+  std::uint32_t reserved_decode_bs = 0, reserved_prefills = 0;
+  Notes notes;
+};
+// `staged`: in pipeline stages.
+Graphs resolve_graphs(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                      const rank::ModelConfig& model, const AttentionChoice& attention,
+                      const rank::ParallelLayout& layout, const Batches& batches, bool staged);
+
+// Of `sizes` those that SGLang captures: what the request table has room for, and the table's size itself
+// where the list goes beyond it; only sizes that a data-parallel rank's GPUs can divide where they split its
+// tokens (get_batch_sizes_to_capture). Throws UserError where none is left.
+std::vector<std::uint32_t> captured_sizes(std::vector<std::uint32_t> sizes, std::uint32_t max_running,
+                                          const rank::ParallelLayout& layout);
+
+// `decode`: the captured sizes.
+void write_graphs(const std::vector<std::uint32_t>& decode, const rank::PrefillGraphs& prefill, Rows& rows);
 
 }  // namespace tpsim::launch

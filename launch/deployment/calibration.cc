@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/full/full_attention.h"
 #include "attention/selection/registry.h"
 #include "proto/coefficients.h"
 #include "rank/config/shard.h"
@@ -26,17 +27,21 @@ proto::Calibration& add_row(proto::RunReport& report, std::string_view name) {
   return row;
 }
 
-// From an OperatorEfficiency or a ConstantFit. A source without an error says where the figure was carried
-// over from.
-template <typename Fit>
-void take(const Fit& fit, proto::Calibration& row) {
-  row.set_source(fit.source());
-  row.set_median_error(fit.median_error());
-  if constexpr (requires { fit.p90_error(); }) row.set_p90_error(fit.p90_error());
-  if (fit.median_error() > 0 && !fit.source().empty()) row.set_status("calibrated");
+// A source without an error says where the figure was carried over from.
+void take(double median_error, const std::string& source, proto::Calibration& row) {
+  row.set_source(source);
+  row.set_median_error(median_error);
+  if (median_error > 0 && !source.empty()) row.set_status("calibrated");
 }
 
-void add_operator(const PricedRun& run, const std::string& name, proto::RunReport& report) {
+// From an OperatorEfficiency or a ConstantFit.
+template <typename Fit>
+void take(const Fit& fit, proto::Calibration& row) {
+  take(fit.median_error(), fit.source(), row);
+  if constexpr (requires { fit.p90_error(); }) row.set_p90_error(fit.p90_error());
+}
+
+void add_operator(const Deployment& run, const std::string& name, proto::RunReport& report) {
   proto::Calibration& row = add_row(report, name);
   if (run.model.is_mla() && !run.model.is_sparse() && name.starts_with("attention."))
     row.set_source(
@@ -45,14 +50,14 @@ void add_operator(const PricedRun& run, const std::string& name, proto::RunRepor
   if (const auto* const entry = find_efficiency(run.hardware, name)) take(*entry, row);
 }
 
-void add_constant(const PricedRun& run, const std::string& name, proto::RunReport& report) {
+void add_constant(const Deployment& run, const std::string& name, proto::RunReport& report) {
   proto::Calibration& row = add_row(report, name);
   if (const auto* const fit = rank::find_constant_fit(run.hardware, name)) take(*fit, row);
 }
 
-void add_launch_queue(const PricedRun& run, proto::RunReport& report) {
+void add_launch_queue(const Deployment& run, bool queue_stated, proto::RunReport& report) {
   proto::Calibration& row = add_row(report, "launch_queue");
-  if (run.queue_stated) {
+  if (queue_stated) {
     row.set_source("--launch-queue");
   } else if (run.hardware.name() == run.host.gpu()) {
     take(run.host.launch_queue(), row);
@@ -61,11 +66,51 @@ void add_launch_queue(const PricedRun& run, proto::RunReport& report) {
   }
 }
 
+// Of a deployment that serves images: their encoder, and what the host does with them.
+void add_images(const Deployment& run, proto::RunReport& report) {
+  const rank::VisionConfig& vision = run.model.vision;
+  if (!vision.served) return;
+  const attention::FullAttentionDescription& kernel = attention::find_full_attention(
+      vision.attention_backend, generation_of(run.hardware), run.hardware.name());
+  // Llama 4's encoder was measured nowhere.
+  const bool measured = vision.rule != rank::ImageRule::kCanvas;
+  const auto fit_of = [&](const std::string& name) {
+    return measured ? rank::find_constant_fit(run.hardware, name) : nullptr;
+  };
+  const std::string name = fmt::format("vision.attention.{}", kernel.name);
+  proto::Calibration& attention = add_row(report, name);
+  if (const auto* const fit = fit_of(name)) {
+    take(fit->median_error(),
+         fmt::format("the efficiencies of {}, and {}", kernel.operator_class(), fit->source()), attention);
+  } else {
+    attention.set_source(fmt::format("not measured: the efficiencies of {}, causal prefill, without its mask",
+                                     kernel.operator_class()));
+  }
+  proto::Calibration& encoder = add_row(report, "vision.encoder");
+  if (const auto* const fit = fit_of("vision.encoder")) {
+    take(*fit, encoder);
+  } else {
+    encoder.set_source(
+        "not measured on this device: the text model's prices of its operators, issued one by one");
+  }
+  proto::Calibration& host = add_row(report, "vision.host");
+  if (measured && run.hardware.name() == run.host.gpu()) {
+    take(run.host.images().median_error(),
+         fmt::format(
+             "images on the host of {}'s machine: clocks in SGLang 0.5.12's tokenizer process and scheduler",
+             run.host.gpu_title()),
+         host);
+  } else {
+    host.set_source(fmt::format("not measured here: images on the host as on {}'s machine with SGLang 0.5.12",
+                                run.host.gpu_title()));
+  }
+}
+
 // The classes of this deployment's matrix products, each once.
-std::vector<std::string_view> matrix_classes(const PricedRun& run) {
+std::vector<std::string_view> matrix_classes(const Deployment& run) {
   std::vector<std::string_view> names;
   for (const rank::WeightSpec& weight :
-       rank::weight_list(run.model, rank::make_shard(run.model, run.layout, 0))) {
+       rank::weight_list(run.model, rank::make_shard(run.model, run.parallel.layout, 0))) {
     if (weight.role != rank::WeightRole::kLinear && weight.role != rank::WeightRole::kExperts) continue;
     if (weight.name == "experts.down_proj") continue;  // in one call with the other projection
     const auto add = [&names](rank::MatrixClass id) {
@@ -86,7 +131,7 @@ std::vector<std::string_view> matrix_classes(const PricedRun& run) {
 }
 
 // Any of the run's products is in fp8, or not.
-bool multiplies_in(const PricedRun& run, bool fp8) {
+bool multiplies_in(const Deployment& run, bool fp8) {
   const std::vector<std::string_view> names = matrix_classes(run);
   for (std::size_t i = 0; i < rank::kMatrixClasses; ++i) {
     const rank::MatrixClassRow& row = rank::matrix_class(rank::MatrixClass(i));
@@ -99,34 +144,35 @@ bool multiplies_in(const PricedRun& run, bool fp8) {
 
 }  // namespace
 
-void write_calibration(const PricedRun& run, proto::RunReport& report) {
-  const std::string prefill = "attention." + run.backends.prefill;
-  const std::string decode = "attention." + run.backends.decode;
+void write_calibration(const Deployment& run, bool queue_stated, proto::RunReport& report) {
+  const std::string prefill = "attention." + run.attention.backends.prefill;
+  const std::string decode = "attention." + run.attention.backends.decode;
   std::vector<std::string> operators = {prefill + ".extend", decode + ".decode"};
   if (run.model.is_sparse()) {
     const auto nsa = [](std::string_view kernel, const char* phase) {
       return fmt::format("attention.nsa.{}.{}", kernel, phase);
     };
-    const bool by_batch = run.sparse.prefill == attention::SparseKernel::kFlashMlaAuto;
-    operators = {nsa(by_batch ? "flashmla_sparse" : to_string(run.sparse.prefill), "extend")};
+    const bool by_batch = run.sparse.options.kernels.prefill == attention::SparseKernel::kFlashMlaAuto;
+    operators = {nsa(by_batch ? "flashmla_sparse" : to_string(run.sparse.options.kernels.prefill), "extend")};
     if (by_batch) operators.push_back(nsa("flashmla_kv", "extend"));
     operators.insert(operators.end(),
                      {nsa("dense", "extend"), nsa("indexer", "extend"),
-                      nsa(to_string(run.sparse.decode), "decode"), nsa("indexer", "decode")});
+                      nsa(to_string(run.sparse.options.kernels.decode), "decode"), nsa("indexer", "decode")});
   } else if (run.model.is_mla()) {
-    operators = {
-        prefill + ".mla_prefill", prefill + ".mla_extend", decode + ".mla_decode",
-        std::string(rank::MlaCosts::product_class(
-            rank::weight_named(rank::weight_list(run.model, rank::make_shard(run.model, run.layout, 0)),
-                               "kv_b_proj")
-                .format))};
+    operators = {prefill + ".mla_prefill", prefill + ".mla_extend", decode + ".mla_decode",
+                 std::string(rank::MlaCosts::product_class(
+                     rank::weight_named(
+                         rank::weight_list(run.model, rank::make_shard(run.model, run.parallel.layout, 0)),
+                         "kv_b_proj")
+                         .format))};
   }
   for (const std::string_view name : matrix_classes(run)) operators.emplace_back(name);
-  const rank::ParallelLayout& layout = run.layout;
+  const rank::ParallelLayout& layout = run.parallel.layout;
   if (layout.tp_size > 1)
     operators.insert(operators.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather"});
   if (layout.dp_size > 1 || layout.a2a() || layout.moe_dense_tp1) operators.emplace_back("reduce_scatter");
-  if (run.pipeline) operators.emplace_back("all_to_all");  // whose sends those between stages are taken for
+  if (run.scheduler.pipeline.staged())
+    operators.emplace_back("all_to_all");  // whose sends those between stages are taken for
   operators.emplace_back("elementwise");
   for (const std::string_view name : {rank::kPowerClass, rank::kPowerFp8Class}) {
     if (find_efficiency(run.hardware, name) != nullptr && multiplies_in(run, name == rank::kPowerFp8Class))
@@ -149,14 +195,14 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
         row.set_source("not measured here: an H200's shares of the device's rates");
       }
     };
-    add("gated_delta.extend", run.linear_attention.prefill);
-    add("gated_delta.decode", run.linear_attention.decode);
+    add("gated_delta.extend", run.states.kernels.prefill);
+    add("gated_delta.decode", run.states.kernels.decode);
   }
-  if (!run.speculation.empty()) {
+  if (!run.speculation.algorithm.empty()) {
     add_row(report, "speculation.verify")
         .set_source("not measured: the backend's extend (or decode) kernels on a few tokens of each request");
     proto::Calibration& host = add_row(report, "speculation.draft_host");
-    if (run.speculation == "NGRAM") {
+    if (run.speculation.algorithm == "NGRAM") {
       take(run.host.ngram(), host);
     } else {
       host.set_source("not measured: the host is taken to hide behind the device");
@@ -164,16 +210,16 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
   }
   add_row(report, "sampling").set_source("not measured: two elementwise passes over the logits");
   const attention::BackendRow& prefill_row =
-      attention::find_backend(run.backends.prefill, "--prefill-attention-backend").row;
+      attention::find_backend(run.attention.backends.prefill, "--prefill-attention-backend").row;
   const attention::BackendRow& decode_row =
-      attention::find_backend(run.backends.decode, "--decode-attention-backend").row;
+      attention::find_backend(run.attention.backends.decode, "--decode-attention-backend").row;
   if (prefill_row.plan_price_assumed || decode_row.plan_price_assumed)
     add_row(report, "attention.metadata").set_source("not measured: 2 us for each kernel that plans a pass");
 
   // Batches beyond the captured sizes run without a graph in every deployment.
   std::vector<std::string> constants = {"kernel_launch_seconds"};
-  if (run.prefill_pieces) constants.emplace_back("piecewise_layer_seconds");
-  if (run.decode_graphs) constants.emplace_back("graph_replay_seconds");
+  if (!run.graphs.prefill.tokens.empty()) constants.emplace_back("piecewise_layer_seconds");
+  if (!run.scheduler.cuda_graph_bs.empty()) constants.emplace_back("graph_replay_seconds");
   constants.insert(constants.end(), {"graph_kernel_gap_seconds", "scheduler_step_seconds"});
   const auto add_own = [&constants](const attention::BackendRow& row, std::string_view name) {
     if (!name.empty()) constants.push_back(fmt::format("attention.{}.{}", row.name, name));
@@ -182,8 +228,8 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
   if (decode_row.name != prefill_row.name) add_own(decode_row, decode_row.host_constant);
   for (const std::string_view name : decode_row.decode_constants) add_own(decode_row, name);
   for (const std::string& name : constants) add_constant(run, name, report);
-  if (run.launch_queue > 0) add_launch_queue(run, report);
-  if (run.kv_format == NumberFormat::kFp4E2M1)
+  if (run.scheduler.launch_queue > 0) add_launch_queue(run, queue_stated, report);
+  if (run.attention.kv_format == NumberFormat::kFp4E2M1)
     add_row(report, "attention.kv_cache.fp4_e2m1")
         .set_source(
             "not measured: the bytes of an fp4 cache, at the rate at which the kernels read a wider one");
@@ -191,6 +237,7 @@ void write_calibration(const PricedRun& run, proto::RunReport& report) {
   if (proto::Calibration& row = *report.mutable_calibration()->rbegin(); row.source().empty())
     row.set_source(
         "not measured on this GPU: what CUDA and its libraries take of an H200, which the KV pool lacks");
+  add_images(run, report);
 }
 
 }  // namespace tpsim::launch

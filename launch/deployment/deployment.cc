@@ -9,6 +9,8 @@
 #include "attention/selection/registry.h"
 #include "launch/deployment/host.h"
 #include "proto/base/text.h"
+#include "rank/config/shard.h"
+#include "rank/llm/graph_capture.h"
 #include "rank/llm/modeled_forward.h"
 #include "rank/llm/speculative_forward.h"
 #include "rank/parallel/batch_wire.h"
@@ -115,6 +117,34 @@ void Deployment::describe_stages(proto::RunReport& report) const {
     stage.set_weight_bytes(ranks.ranks[i * ranks.tp_size].weight_bytes());
     stage.set_kv_bytes_per_token(ranks.stage_kv_bytes[i]);
     stage.set_kv_pool_tokens(memory.stages[i].tokens);
+  }
+}
+
+void Deployment::describe_captures(proto::RunReport& report) const {
+  const std::vector<std::uint32_t>& sizes = scheduler.cuda_graph_bs;
+  report.set_cuda_graphs(static_cast<std::uint32_t>(sizes.size()));
+  if (sizes.empty()) return;
+  const proto::HostProfile::GraphCapture& costs = host.graph_capture();
+  if (speculation.config.enabled()) {
+    const auto eager = make_model(/*tp_rank=*/0, /*pp_rank=*/0, /*captured=*/false);
+    const rank::GraphCapture capture =
+        rank::graph_capture_cost(model, sizes, *eager, costs, speculation.config.num_draft_tokens);
+    report.set_cuda_graph_capture_seconds(capture.seconds);
+    report.set_cuda_graph_bytes(capture.bytes);
+    return;
+  }
+  rank::ModeledForward::Options options;  // the warm-up passes run without graphs
+  options.kv_format = attention.kv_format;
+  options.host = host;
+  // Pipeline stages capture at the same time.
+  for (std::uint32_t stage = 0; stage < pipeline.stages.size(); ++stage) {
+    const rank::ModelConfig of_stage = pipeline.model_of_stage(model, stage);
+    rank::Shard shard = rank::make_shard(of_stage, ranks.tp_size, 0);
+    shard.stage = pipeline.shard_of(of_stage, parallel.layout, 0, stage).stage;
+    rank::ModeledForward eager(of_stage, hardware, shard, make_backend(), options);
+    const rank::GraphCapture capture = rank::graph_capture_cost(of_stage, sizes, eager, costs);
+    report.set_cuda_graph_capture_seconds(std::max(report.cuda_graph_capture_seconds(), capture.seconds));
+    report.set_cuda_graph_bytes(std::max(report.cuda_graph_bytes(), std::uint64_t{capture.bytes}));
   }
 }
 

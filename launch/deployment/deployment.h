@@ -10,13 +10,13 @@
 
 #include "attention/backend.h"
 #include "launch/deployment/attention.h"
+#include "launch/deployment/batches.h"
 #include "launch/deployment/draft.h"
-#include "launch/deployment/graphs.h"
 #include "launch/deployment/memory.h"
+#include "launch/deployment/model.h"
 #include "launch/deployment/parallel.h"
 #include "launch/deployment/speculation.h"
 #include "launch/deployment/states.h"
-#include "launch/deployment/weights.h"
 #include "proto/hardware.pb.h"
 #include "proto/host.pb.h"
 #include "proto/report.pb.h"
@@ -52,8 +52,8 @@ struct Deployment {
   proto::RunReport header;
   // What was chosen or changed from what the user might expect, one sentence each; and what was changed of
   // what was said.
-  std::vector<std::string> notes;
-  std::vector<std::string> warnings;
+  Notes notes;
+  Notes warnings;
 
   // Other constants and coefficients of the same GPU from now on: prices change, what was chosen stays.
   void price_by(const proto::HardwareProfile& profile);
@@ -66,6 +66,8 @@ struct Deployment {
   rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;
   // Puts into `report` what the pipeline stages have and leave room for; of one stage nothing.
   void describe_stages(proto::RunReport& report) const;
+  // Puts into `report` what capturing decode in CUDA graphs costs before the server is ready; priced runs.
+  void describe_captures(proto::RunReport& report) const;
   // Of everything that decides prices; equal in every process.
   std::uint64_t configuration_hash() const;
 };

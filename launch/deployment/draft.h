@@ -10,7 +10,7 @@
 #include "proto/base/number_format.h"
 #include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "rank/llm/memory.h"
 
 namespace tpsim::launch {

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "launch/deployment/attention.h"
-#include "launch/deployment/rows.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/hardware.pb.h"
 #include "proto/host.pb.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "rank/llm/fresh_kernels.h"
 #include "scheduler/config.h"
 
@@ -41,6 +41,12 @@ std::optional<rank::FreshKernelRules> fresh_kernels(const ServerArgs& args, cons
 // and batches of all sizes; `warmup` for nothing but the request that warms a server up. Throws UserError
 // with a sentence about `flag`.
 std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const std::string& text);
+
+// Between a client and the scheduler, of --front-end `kind`: "ids", "text" or "kit", the client of
+// shared/measure.
+scheduler::FrontEndConfig front_end_of(const proto::HostProfile& host, std::string_view kind);
+// The part of it that is the client's.
+scheduler::ClientShare client_share_of(const proto::HostProfile& host);
 
 void write_host(const HostArgs& args, const scheduler::SchedulerConfig& config, Rows& rows);
 

@@ -8,10 +8,9 @@
 #include <memory>
 #include <string_view>
 
-#include "attention/full/full_attention_list.h"
+#include "attention/full/full_attention.h"
 #include "launch/cli/flag_set.h"
 #include "launch/deployment/attention.h"
-#include "launch/deployment/image_host.h"
 #include "launch/deployment/numeric_execution.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -61,6 +60,22 @@ const char* image_flag(const ImageArgs& images) {
                                               : nullptr;
 }
 
+constexpr double kFreshPages =
+    32.0 * 1024 * 1024;  // the most that glibc's malloc gives again (M_MMAP_THRESHOLD)
+
+double seconds_of(const proto::HostProfile::PerByte& each, double bytes) {
+  return bytes * (bytes > kFreshPages ? each.fresh() : each.reused());
+}
+
+// What an image's tensor takes: 32-bit pixels, of InternVL 16-bit.
+double feature_bytes(const rank::VisionConfig& vision, const rank::ImageLayout& layout) {
+  constexpr double kChannels = 3;
+  if (vision.rule == rank::ImageRule::kSmartResize)
+    return 4 * kChannels * vision.temporal_patch * vision.patch_size * vision.patch_size * layout.patches;
+  const double side = vision.image_size;
+  return (vision.rule == rank::ImageRule::kClosestRatio ? 2 : 4) * kChannels * side * side * layout.tiles;
+}
+
 // Whether numeric execution has what the workload's images need.
 void check_computed(const ServerArgs& args, const rank::ModelConfig& model,
                     const scheduler::WorkloadOutline& workload) {
@@ -93,8 +108,7 @@ Images resolve_images(const ServerArgs& args, const proto::HardwareProfile& hard
     if (flag != nullptr)
       throw_user_error("{}: {} has no vision encoder that is simulated; leave it out", flag, model.name);
     if (args.images.enable_multimodal)
-      out.notes.push_back(
-          fmt::format("--enable-multimodal: {} takes text only, nothing happens, as in SGLang", model.name));
+      say(out.notes, "--enable-multimodal: {} takes text only, nothing happens, as in SGLang", model.name);
     return out;
   }
   vision.served = vision.on_by_default || args.images.enable_multimodal;
@@ -120,13 +134,12 @@ Images resolve_images(const ServerArgs& args, const proto::HardwareProfile& hard
     vision.reserved_bytes = (mib + features) << 20;
   }
   if (args.images.mm_attention_backend.empty())
-    out.notes.push_back(fmt::format("--mm-attention-backend: {} is chosen, SGLang's default on this device",
-                                    vision.attention_backend));
+    say(out.notes, "--mm-attention-backend: {} is chosen, SGLang's default on this device",
+        vision.attention_backend);
   if (profiled_qwen3_vl)
-    out.notes.emplace_back(
+    say(out.notes,
         "Qwen3-VL on a large Hopper GPU: SGLang 0.5.23 also spaces prefills (--prefill-decode-interval 22), "
-        "which "
-        "tpsim does not; compare with a server started with --prefill-decode-interval 0");
+        "which tpsim does not; compare with a server started with --prefill-decode-interval 0");
   return out;
 }
 
@@ -148,55 +161,38 @@ rank::ImageEncoderConfig make_image_encoder(const proto::HardwareProfile& hardwa
           vision.cache_bytes, vision.encoded_by_request};
 }
 
-void write_images(const proto::HardwareProfile& hardware, const proto::HostProfile& host,
-                  const rank::VisionConfig& vision, bool priced, proto::RunReport& header) {
+void write_images(const rank::VisionConfig& vision, Rows& rows) {
   if (!vision.served) return;
-  auto& out = *header.mutable_server_args();
-  out["enable_multimodal"] = "true";
-  out["mm_attention_backend"] = std::string(vision.attention_backend);
-  out["mm_enable_dp_encoder"] = vision.replicated ? "true" : "false";
-  out["vlm_cache_size_mb"] = std::to_string(vision.cache_bytes >> 20);
-  if (!priced) return;
-  const attention::FullAttentionDescription& kernel =
-      attention::find_full_attention(vision.attention_backend, generation_of(hardware), hardware.name());
-  // `error`: a median; 0 where nothing was measured.
-  const auto add = [&header](std::string name, double error, std::string source) {
-    proto::Calibration& calibration = *header.add_calibration();
-    calibration.set_operator_class(std::move(name));
-    calibration.set_median_error(error);
-    calibration.set_status(error > 0 ? "calibrated" : "uncalibrated");
-    calibration.set_source(std::move(source));
-  };
-  // Llama 4's encoder was measured nowhere.
-  const bool measured = vision.rule != rank::ImageRule::kCanvas;
-  const auto fit_of = [&](const std::string& name) {
-    return measured ? rank::find_constant_fit(hardware, name) : nullptr;
-  };
-  const std::string name = fmt::format("vision.attention.{}", kernel.name);
-  if (const auto* const fit = fit_of(name)) {
-    add(name, fit->median_error(),
-        fmt::format("the efficiencies of {}, and {}", kernel.operator_class(), fit->source()));
-  } else {
-    add(name, 0,
-        fmt::format("not measured: the efficiencies of {}, causal prefill, without its mask",
-                    kernel.operator_class()));
+  rows["enable_multimodal"] = "true";
+  rows["mm_attention_backend"] = std::string(vision.attention_backend);
+  rows["mm_enable_dp_encoder"] = on_off(vision.replicated);
+  rows["vlm_cache_size_mb"] = std::to_string(vision.cache_bytes >> 20);
+}
+
+ImageHost image_host(const rank::VisionConfig& vision, const proto::HostProfile::Images& constants,
+                     std::span<const scheduler::ImageInput> images) {
+  ImageHost host;
+  if (images.empty()) return host;
+  const bool pickled = vision.rule == rank::ImageRule::kClosestRatio;
+  const auto count = static_cast<double>(images.size());
+  double bytes = 0, pixels = 0;
+  for (const scheduler::ImageInput& image : images) {
+    const double one = feature_bytes(vision, rank::image_layout(vision, image.width, image.height));
+    bytes += one;
+    pixels += double(image.width) * image.height;
+    if (pickled) continue;
+    host.prepare_seconds += constants.share_seconds() + constants.share_byte_seconds() * one;
+    host.receive_seconds += constants.receive_seconds() + seconds_of(constants.receive_byte_seconds(), one) +
+                            constants.hash_byte_seconds() * one;
   }
-  if (const auto* const fit = fit_of("vision.encoder")) {
-    add("vision.encoder", fit->median_error(), fit->source());
+  if (pickled) {
+    host.prepare_seconds += constants.tile_seconds() + constants.decode_pixel_seconds() * pixels +
+                            count * seconds_of(constants.pickle_byte_seconds(), bytes);
+    host.receive_seconds += count * seconds_of(constants.unpickle_byte_seconds(), bytes);
   } else {
-    add("vision.encoder", 0,
-        "not measured on this device: the text model's prices of its operators, issued one by one");
+    host.prepare_seconds += constants.process_seconds() + seconds_of(constants.process_byte_seconds(), bytes);
   }
-  if (measured && hardware.name() == host.gpu()) {
-    add("vision.host", host.images().median_error(),
-        fmt::format("images on the host of {}'s machine: clocks in SGLang 0.5.12's tokenizer process and "
-                    "scheduler",
-                    host.gpu_title()));
-  } else {
-    add("vision.host", 0,
-        fmt::format("not measured here: images on the host as on {}'s machine with SGLang 0.5.12",
-                    host.gpu_title()));
-  }
+  return host;
 }
 
 namespace {
@@ -216,8 +212,7 @@ NewReading image_placement(const ServerArgs& args, const rank::ModelConfig& mode
   if (!vision.present())
     throw_user_error(
         "--model-path {}: has no vision encoder that is simulated, and {} has images; use qwen2.5-vl-7b, "
-        "qwen3-vl-8b, "
-        "qwen3-vl-30b-a3b, gemma-3-27b, llama-4-scout or internvl3.5-8b",
+        "qwen3-vl-8b, qwen3-vl-30b-a3b, gemma-3-27b, llama-4-scout or internvl3.5-8b",
         model.name, workload.name);
   if (!vision.served)
     throw_user_error(

@@ -8,15 +8,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/hardware.pb.h"
 #include "proto/host.pb.h"
 #include "proto/report.pb.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
+#include "rank/config/vision_config.h"
 #include "rank/parallel/image_encoding.h"
 #include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
@@ -26,7 +29,7 @@ namespace tpsim::launch {
 // What the server makes of the model's encoder, served or not.
 struct Images {
   rank::VisionConfig vision;
-  std::vector<std::string> notes;
+  Notes notes;
 };
 // `profiled_qwen3_vl`: of the choice of attention. Throws UserError naming the flag that cannot be carried
 // out.
@@ -42,10 +45,27 @@ rank::ImageEncoderConfig make_image_encoder(const proto::HardwareProfile& hardwa
                                             const rank::ParallelLayout& layout,
                                             const rank::ModelConfig& model);
 
-// Options of a deployment that serves images, and where they are `priced` the calibration of that; nothing of
-// others.
-void write_images(const proto::HardwareProfile& hardware, const proto::HostProfile& host,
-                  const rank::VisionConfig& vision, bool priced, proto::RunReport& header);
+// Of a deployment that serves images; nothing of others.
+void write_images(const rank::VisionConfig& vision, Rows& rows);
+
+// What the host does with the images of a request before the GPU encodes them: SGLang's tokenizer process
+// decodes, resizes and cuts them into patches, request by request, and hands the tensors over in shared
+// memory; the scheduler copies and hashes them in its loop, which waits for that.
+//
+// Source: SGLang 0.5.12 multimodal/processors/base_processor.py (load_mm_data, process_mm_data),
+// managers/mm_utils.py (ShmPointerMMData, hash_feature); what that takes on a host is among its constants
+// (rank/catalogue/hosts). Tensors above 32 MiB get fresh pages of memory each time and cost two to three
+// times as much a byte. InternVL's stay on the GPU and are pickled, each image with the tensor of all. Llama
+// 4 was not measured: as Gemma 3.
+struct ImageHost {
+  double prepare_seconds = 0;  // of the tokenizer process
+  double receive_seconds = 0;  // of the scheduler
+};
+
+// Of one request. REQUIRES: sides of images are from 1 to rank::kMaxImageSide. Throws UserError as
+// rank::image_layout() does.
+ImageHost image_host(const rank::VisionConfig& vision, const proto::HostProfile::Images& constants,
+                     std::span<const scheduler::ImageInput> images);
 
 // Puts the tokens of the workload's images into its prompts, and notes what they take of `host`. Throws
 // UserError where the model has no encoder, or it is off.

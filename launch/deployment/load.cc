@@ -1,5 +1,4 @@
-#include "launch/deployment/load.h"
-
+#include "launch/deployment/subject.h"
 #include "proto/base/text.h"
 
 namespace tpsim::launch {

@@ -64,15 +64,15 @@ void limit_by_states(std::uint32_t each, Memory& memory) {
 void note_speculation_memory(const MemoryArgs& args, std::uint32_t dp_size, std::uint32_t draft_tokens,
                              Memory& memory) {
   if (dp_size > 1 && !args.max_running_requests)
-    memory.notes.push_back(fmt::format(
-        "--max-running-requests: {}, SGLang's choice for speculative decoding, which are {} on each of "
-        "{} data-parallel ranks",
-        kSpeculativeRunningRequests, memory.max_running_requests, dp_size));
+    say(memory.notes,
+        "--max-running-requests: {}, SGLang's choice for speculative decoding, which are {} on "
+        "each of {} data-parallel ranks",
+        kSpeculativeRunningRequests, memory.max_running_requests, dp_size);
   if (memory.verified_state_bytes > 0)
-    memory.notes.push_back(fmt::format(
-        "states of gated delta-net layers behind the {} tokens that a step verifies take {:.2f} "
-        "GiB of each GPU",
-        draft_tokens, static_cast<double>(memory.verified_state_bytes) / (std::uint64_t{1} << 30)));
+    say(memory.notes,
+        "states of gated delta-net layers after the {} tokens that a step verifies take {:.2f} GiB of each "
+        "GPU",
+        draft_tokens, static_cast<double>(memory.verified_state_bytes) / (std::uint64_t{1} << 30));
 }
 
 // Whether window layers have a pool of their own, and how large it is to be.
@@ -160,21 +160,21 @@ Memory resolve_memory(const ServerArgs& args, const proto::HardwareProfile& hard
       throw_user_error("--max-total-tokens {}: is less than one page of --page-size {}",
                        *args.max_total_tokens, page_size);
     if (asked > capacity.tokens)
-      out.notes.push_back(fmt::format("--max-total-tokens {}: only {} tokens fit, which are used instead",
-                                      *args.max_total_tokens, capacity.tokens));
+      say(out.notes, "--max-total-tokens {}: only {} tokens fit, which are used instead",
+          *args.max_total_tokens, capacity.tokens);
     out.tokens = std::min(asked, capacity.tokens);
   }
   const std::uint64_t most = rank::RankState::kMaxTokens / page_size * page_size;
   if (out.tokens > most) {
-    out.notes.push_back(fmt::format("the KV pool would hold {} tokens; {} are simulated", out.tokens, most));
+    say(out.notes, "the KV pool would hold {} tokens; {} are simulated", out.tokens, most);
     out.tokens = most;
   }
   if (windows.window > 0) {
     out.window_tokens = rank::window_pool_tokens(windows, out.tokens, page_size);
     if (!args.sglang_release.rules.sizes_window_pool)
-      out.notes.push_back(fmt::format(
-          "--sglang-version {}: window layers' pool follows the rules of {}", args.sglang_release.name,
-          scheduler::first_release_with(&scheduler::ReleaseRules::sizes_window_pool).name));
+      say(out.notes, "--sglang-version {}: window layers' pool follows the rules of {}",
+          args.sglang_release.name,
+          scheduler::first_release_with(&scheduler::ReleaseRules::sizes_window_pool).name);
   }
   out.max_running_requests = args.max_running_requests.value_or(
       speculates ? kSpeculativeRunningRequests

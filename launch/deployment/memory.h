@@ -7,11 +7,10 @@
 
 #include "launch/deployment/attention.h"
 #include "launch/deployment/batches.h"
-#include "launch/deployment/graphs.h"
 #include "launch/deployment/parallel.h"
-#include "launch/deployment/rows.h"
 #include "launch/deployment/speculation.h"
 #include "launch/deployment/states.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"
@@ -34,10 +33,10 @@ struct Memory {
   std::uint64_t window_tokens = 0;
   rank::StatePool states;                  // as it was asked for
   std::uint64_t state_slots = 0;           // states that there is room for
-  std::uint64_t verified_state_bytes = 0;  // of each GPU, for those behind tokens that are verified
+  std::uint64_t verified_state_bytes = 0;  // of each GPU, for those after tokens that are verified
   std::uint64_t kv_bytes_per_token = 0;
   std::uint32_t max_running_requests = 0;
-  std::vector<std::string> notes;
+  Notes notes;
 };
 // `context_length` in tokens; `switches` as all subjects leave them. Throws UserError for flags that leave no
 // room.

@@ -1,10 +1,63 @@
 #include "launch/deployment/model.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
 #include "proto/base/error.h"
+#include "rank/cost/op_cost.h"
+#include "rank/llm/modeled_forward.h"
 
 namespace tpsim::launch {
+namespace {
+
+// A folder with a config.json and no weights that SGLang's loaders would read.
+bool holds_no_weights(const std::string& path) {
+  std::error_code error;
+  std::filesystem::directory_iterator files(path, error);
+  if (error) return false;
+  return std::none_of(begin(files), end(files), [](const std::filesystem::directory_entry& file) {
+    const std::filesystem::path kind = file.path().extension();
+    return kind == ".safetensors" || kind == ".bin" || kind == ".pt" || kind == ".gguf";
+  });
+}
+
+// Where dummy weights decide which experts the tokens visit. SGLang serves a folder without weights with
+// --load-format dummy only, so that is what such a folder stands for unless the user says otherwise.
+void resolve_routing(const ServerArgs& args, const rank::ModelConfig& model, Weights& weights) {
+  if (args.numeric() || args.parallel.expert_distribution) return;
+  if (!rank::dummy_weights_share_experts(model)) return;
+  const std::uint32_t top_k = model.moe.top_k;
+  if (!args.load_format && holds_no_weights(args.model_path)) {
+    say(weights.warnings,
+        "--model-path {}: has no weights: priced as a server with --load-format dummy, whose "
+        "router sends every token to the same {} experts; --load-format auto prices even routing",
+        args.model_path, top_k);
+  } else if (!args.dummy_weights()) {
+    return;
+  }
+  weights.experts_in_use = top_k;
+}
+
+}  // namespace
+
+rank::ModelConfig load_model(const ModelArgs& args) {
+  rank::ModelConfig config = rank::load_model_config(args.model_path);
+  if (args.disable_shared_experts_fusion) config.moe.num_fused_shared_experts = 0;
+  return config;
+}
+
+proto::HardwareProfile with_gemm_kernels(const ModelArgs& args, proto::HardwareProfile hardware) {
+  if (args.fp8_gemm_backend == "flashinfer_trtllm" && !rank::use_trtllm_blocks(hardware))
+    throw_user_error(
+        "--fp8-gemm-backend flashinfer_trtllm: these kernels are of NVIDIA's b200, b300 and gb200, and "
+        "--hardware is {}; leave it out",
+        hardware.name());
+  return hardware;
+}
 
 std::uint32_t resolve_context_length(const ModelArgs& args, const rank::ModelConfig& model) {
   if (!args.context_length) return model.context_length;
@@ -14,7 +67,22 @@ std::uint32_t resolve_context_length(const ModelArgs& args, const rank::ModelCon
   return *args.context_length;
 }
 
-void write_model(const ModelArgs& args, const proto::HardwareProfile& hardware, std::uint32_t context_length,
+Weights resolve_weights(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                        const rank::ModelConfig& model) {
+  Weights weights;
+  weights.quantization = rank::resolve_quantization(model.quantization, args.quantization);
+  if (args.numeric() && weights.quantization.online)
+    throw_user_error(
+        "--quantization {}: --executor numeric computes with a checkpoint's own weights; leave it out",
+        args.quantization);
+  if (!args.numeric() && weights.quantization.quantized())
+    rank::check_capability(weights.quantization, hardware);
+  resolve_routing(args, model, weights);
+  return weights;
+}
+
+void write_model(const ModelArgs& args, const proto::HardwareProfile& hardware,
+                 const rank::ModelConfig& model, const Weights& weights, std::uint32_t context_length,
                  Rows& rows) {
   rows["model_path"] = args.model_path;
   rows["hardware"] = hardware.name();
@@ -22,6 +90,11 @@ void write_model(const ModelArgs& args, const proto::HardwareProfile& hardware, 
   rows["executor"] = args.executor;
   rows["context_length"] = std::to_string(context_length);
   rows["rank_slowdown"] = fmt::format("{}", fmt::join(args.rank_slowdown, " "));
+  // Where experts_in_use says so, a folder without weights is priced as a server with dummy ones.
+  rows["load_format"] = weights.experts_in_use > 0 ? "dummy" : args.load_format.value_or("auto");
+  rows["dtype"] = args.dtype != "auto" ? args.dtype : args.numeric() ? model.dtype : "bfloat16";
+  if (model.quantization.quantized()) rows["quantization"] = model.quantization.method;
+  if (args.fp8_gemm_backend != "auto") rows["fp8_gemm_backend"] = args.fp8_gemm_backend;
 }
 
 }  // namespace tpsim::launch

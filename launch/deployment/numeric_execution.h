@@ -8,9 +8,9 @@
 
 #include "launch/flags/server_args.h"
 #include "rank/parallel/deployment_executor.h"
+#include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_session.h"
 #include "rank/parallel/worker_link.h"
-#include "rank/parallel/worker_ranks.h"
 
 namespace tpsim::launch {
 

@@ -15,23 +15,20 @@ std::uint32_t attention_dp(const ServerArgs& args, const rank::ModelConfig& mode
   if (parallel.attn_dp_size && (parallel.enable_dp_attention || parallel.dp_size > 1))
     throw_user_error(
         "--attn-dp-size {}: says in one flag what --dp-size with --enable-dp-attention says in two; give one "
-        "or "
-        "the other",
+        "or the other",
         *parallel.attn_dp_size);
   std::uint32_t dp = parallel.attn_dp_size.value_or(parallel.enable_dp_attention ? parallel.dp_size : 1);
   if (!parallel.enable_dp_attention && parallel.dp_size > 1)
     throw_user_error(
         "--dp-size {}: replicas that share nothing are not simulated together; give --enable-dp-attention, "
-        "or "
-        "run one replica with its share of the requests",
+        "or run one replica with its share of the requests",
         parallel.dp_size);
   if (dp > 1 && !model.facts.data_parallel_attention)
     throw_user_error("--enable-dp-attention: SGLang's {} cuts attention by --tp alone; leave it out",
                      model.architecture);
   if (dp > 1 && model.is_hybrid_linear())
     throw_user_error(
-        "--enable-dp-attention: gated delta-net layers of {} are simulated with --tp alone; leave it "
-        "out",
+        "--enable-dp-attention: gated delta-net layers of {} are simulated with --tp alone; leave it out",
         model.name);
   return dp;
 }
@@ -62,8 +59,7 @@ Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model
       throw_user_error("--moe-a2a-backend deepep: SGLang's {} has no such path; leave it out",
                        model.architecture);
     if (layout.ep_size != layout.tp_size)
-      out.notes.push_back(
-          fmt::format("--ep-size: {} like --tp, as --moe-a2a-backend deepep demands", args.tp_size));
+      say(out.notes, "--ep-size: {} like --tp, as --moe-a2a-backend deepep demands", args.tp_size);
     layout.ep_size = layout.tp_size;
     layout.deepep_mode = parallel.deepep_mode == "normal"        ? rank::DeepEpMode::kNormal
                          : parallel.deepep_mode == "low_latency" ? rank::DeepEpMode::kLowLatency
@@ -115,10 +111,10 @@ Pipeline resolve_pipeline(const ServerArgs& args, const rank::ModelConfig& model
   pipeline.size = parallel.pp_size;
   pipeline.async_batch_depth = parallel.pp_async_batch_depth;
   if (switches.overlap)
-    out.notes.emplace_back(
+    say(out.notes,
         "--disable-overlap-schedule: is set, for SGLang does not overlap pipeline stages' scheduling");
   out.switches.overlap = false;
-  out.notes.emplace_back(
+  say(out.notes,
       "--pp-size: stages are taken to be joined as the GPUs of one host are; between hosts, handing over is "
       "slower");
   out.stages = rank::pipeline_layers(model.num_layers, parallel.pp_size, parallel.pp_layer_partition);

@@ -5,11 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "launch/deployment/rows.h"
-#include "launch/deployment/switches.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
 #include "rank/config/pipeline.h"
 #include "rank/config/shard.h"
 #include "rank/llm/expert_load.h"
@@ -19,8 +17,8 @@ namespace tpsim::launch {
 
 struct Parallel {
   rank::ParallelLayout layout;
-  rank::ExpertLoad expert_load;    // --expert-distribution
-  std::vector<std::string> notes;  // what SGLang changes on its own
+  rank::ExpertLoad expert_load;  // --expert-distribution
+  Notes notes;                   // what SGLang changes on its own
 };
 // Throws UserError for what the model, or this simulation, cannot do.
 Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model);
@@ -30,7 +28,7 @@ struct Pipeline {
   std::vector<rank::LayerRange> stages;
   scheduler::PipelineConfig config;
   Switches switches;
-  std::vector<std::string> notes;
+  Notes notes;
 
   // What a rank of stage `pp_rank` has of the model, and its share of it.
   rank::ModelConfig model_of_stage(const rank::ModelConfig& model, std::uint32_t pp_rank) const;

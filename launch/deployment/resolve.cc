@@ -9,16 +9,13 @@
 #include "kvcache/pools/page_allocator.h"
 #include "launch/deployment/batches.h"
 #include "launch/deployment/calibration.h"
-#include "launch/deployment/capture_report.h"
 #include "launch/deployment/host.h"
 #include "launch/deployment/images.h"
-#include "launch/deployment/load.h"
-#include "launch/deployment/model.h"
 #include "proto/versions.h"
 #include "rank/cost/hardware.h"
 #include "rank/llm/layers.h"
-#include "rank/llm/quantised_weights.h"
-#include "rank/parallel/slowdown.h"
+#include "rank/llm/weight_spec.h"
+#include "rank/parallel/local_ranks.h"
 #include "rank/vision/vision_encoder.h"
 
 namespace tpsim::launch {
@@ -107,32 +104,13 @@ void write_header(const ServerArgs& args, Deployment& deployment) {
   if (deployment.scheduler.pipeline.staged()) header.set_pp_size(deployment.scheduler.pipeline.size);
   header.set_executor(args.executor);
   header.set_clock(args.numeric() ? "wall" : "virtual");
-  if (!args.numeric()) {
-    write_calibration({.model = deployment.model,
-                       .hardware = deployment.hardware,
-                       .host = deployment.host,
-                       .backends = deployment.attention.backends,
-                       .layout = deployment.parallel.layout,
-                       .pipeline = deployment.scheduler.pipeline.staged(),
-                       .sparse = deployment.sparse.options.kernels,
-                       .kv_format = deployment.attention.kv_format,
-                       .decode_graphs = !deployment.scheduler.cuda_graph_bs.empty(),
-                       .prefill_pieces = !deployment.graphs.prefill.tokens.empty(),
-                       .speculation = deployment.speculation.algorithm,
-                       .linear_attention = deployment.states.kernels,
-                       .launch_queue = deployment.scheduler.launch_queue,
-                       .queue_stated = args.launch_queue.has_value()},
-                      header);
-  }
+  if (!args.numeric()) write_calibration(deployment, args.launch_queue.has_value(), header);
   if (deployment.speculation.config.enabled())
     header.mutable_speculation()->set_algorithm(deployment.speculation.algorithm);
-  write_images(deployment.hardware, deployment.host, deployment.model.vision, /*priced=*/!args.numeric(),
-               header);
-  if (!args.numeric()) write_capture_cost(deployment, header);
+  if (!args.numeric()) deployment.describe_captures(header);
   const scheduler::SchedulerConfig& config = deployment.scheduler;
   Rows& rows = *header.mutable_server_args();
-  write_model(args, deployment.hardware, config.context_length, rows);
-  write_weights(args, deployment.weights, deployment.model, rows);
+  write_model(args, deployment.hardware, deployment.model, deployment.weights, config.context_length, rows);
   write_attention(args, deployment.model, deployment.attention, deployment.sparse, rows);
   write_states(args, deployment.model, deployment.states, deployment.memory.states.full_memory_ratio,
                deployment.memory.state_slots, rows);
@@ -141,6 +119,7 @@ void write_header(const ServerArgs& args, Deployment& deployment) {
   write_host(args, config, rows);
   write_graphs(config.cuda_graph_bs, deployment.graphs.prefill, rows);
   write_load(args, rows);
+  write_images(deployment.model.vision, rows);
   write_speculation(args, deployment.speculation, rows);
   write_parallel(args.parallel, deployment.parallel, deployment.pipeline, deployment.model,
                  config.max_running_requests, rows);
@@ -148,14 +127,8 @@ void write_header(const ServerArgs& args, Deployment& deployment) {
 
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   Deployment out;
-  const auto say = [&out](const std::vector<std::string>& notes) {
-    out.notes.insert(out.notes.end(), notes.begin(), notes.end());
-  };
-  const auto warn = [&out](const std::vector<std::string>& warnings) {
-    out.warnings.insert(out.warnings.end(), warnings.begin(), warnings.end());
-  };
   rank::ModelConfig& model = out.model;
-  model = load_model(args, args);
+  model = load_model(args);
   model.linear.state_bytes = state_bytes(args, model);
   check_window_flags(args, model);
   out.hardware = with_gemm_kernels(args, load_device(args));
@@ -165,13 +138,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   model.quantization = out.weights.quantization;
   out.speculation = resolve_speculation(args, out.host, model);
   out.attention = choose_attention(args, pair, hardware, model);
-  say(out.attention.notes);
-  warn(out.attention.warnings);
-  say(out.speculation.notes);
-  warn(out.speculation.warnings);
-  warn(out.weights.warnings);
   out.parallel = resolve_parallel(args, model);
-  say(out.parallel.notes);
   const rank::ParallelLayout& layout = out.parallel.layout;
   if (!args.numeric() && model.quantization.quantized())
     rank::check_blocks(rank::weight_list(model, rank::make_shard(model, layout, 0)), model.name);
@@ -179,24 +146,24 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   out.sparse = choose_sparse_attention(args, hardware, model, out.attention.kv_format, layout);
   Images images = resolve_images(args, hardware, layout, model, out.attention.profiled_qwen3_vl);
   model.vision = std::move(images.vision);
-  say(images.notes);
   const std::uint32_t context_length = resolve_context_length(args, model);
   const scheduler::SpeculationConfig& speculation = out.speculation.config;
-  const Batches batches =
+  Batches batches =
       resolve_batches(args, hardware, model, layout, out.attention.page_size, out.speculation.switches);
-  say(batches.notes);
   out.states = resolve_states(args, hardware, model, out.attention.page_size, batches.chunk, speculation,
                               batches.switches);
-  say(out.states.notes);
   out.pipeline = resolve_pipeline(args, model, speculation.enabled(), out.states.switches);
-  say(out.pipeline.notes);
   out.graphs =
       resolve_graphs(args, hardware, model, out.attention, layout, batches, out.pipeline.config.staged());
-  say(out.graphs.notes);
   out.memory = resolve_memory(args, hardware, model, out.speculation, out.attention, out.sparse, layout,
                               batches, out.states, out.pipeline, out.graphs,
                               draft_memory(args, model, out.speculation, out.draft), context_length);
-  say(out.memory.notes);
+  for (Notes* notes :
+       {&out.attention.notes, &out.speculation.notes, &out.parallel.notes, &images.notes, &batches.notes,
+        &out.states.notes, &out.pipeline.notes, &out.graphs.notes, &out.memory.notes})
+    out.notes.insert(out.notes.end(), notes->begin(), notes->end());
+  for (Notes* warnings : {&out.attention.warnings, &out.speculation.warnings, &out.weights.warnings})
+    out.warnings.insert(out.warnings.end(), warnings->begin(), warnings->end());
   out.scheduler = scheduler_config(args, out, batches, context_length);
   out.ranks = rank_config(args, out);
   out.fresh_kernels =

@@ -55,10 +55,10 @@ void resolve_tree(const SpeculationArgs& args, const rank::ModelConfig& model, S
     config.num_steps = tree.num_steps;
     config.topk = tree.topk;
     config.num_draft_tokens = tree.num_draft_tokens;
-    out.notes.push_back(fmt::format(
-        "--speculative-num-steps {} --speculative-eagle-topk {} --speculative-num-draft-tokens {}: "
-        "SGLang's choice for {}",
-        config.num_steps, config.topk, config.num_draft_tokens, model.architecture));
+    say(out.notes,
+        "--speculative-num-steps {} --speculative-eagle-topk {} --speculative-num-draft-tokens "
+        "{}: SGLang's choice for {}",
+        config.num_steps, config.topk, config.num_draft_tokens, model.architecture);
     return;
   }
   if (!args.eagle_topk)
@@ -71,10 +71,10 @@ void resolve_tree(const SpeculationArgs& args, const rank::ModelConfig& model, S
     out.draft_tokens_adjusted =
         args.num_draft_tokens.value_or(config.num_draft_tokens) != config.num_draft_tokens;
     if (out.draft_tokens_adjusted)
-      out.warnings.push_back(fmt::format(
-          "--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 SGLang verifies one "
-          "more than --speculative-num-steps, {}",
-          *args.num_draft_tokens, config.num_draft_tokens));
+      say(out.warnings,
+          "--speculative-num-draft-tokens {}: with --speculative-eagle-topk 1 SGLang verifies "
+          "one more than --speculative-num-steps, {}",
+          *args.num_draft_tokens, config.num_draft_tokens);
     return;
   }
   if (!args.num_draft_tokens)
@@ -93,8 +93,7 @@ void resolve_ngram(const SpeculationArgs& args, Speculation& out) {
   if (args.eagle_topk)
     throw_user_error(
         "--speculative-eagle-topk {}: NGRAM drafts from the text, --speculative-ngram-max-bfs-breadth says "
-        "how "
-        "wide; leave it out",
+        "how wide; leave it out",
         *args.eagle_topk);
   config.topk = args.ngram_max_bfs_breadth;
   config.num_draft_tokens = args.num_draft_tokens.value_or(kNgramDraftTokens);
@@ -129,27 +128,23 @@ AcceptanceByStep read_accept_lengths(const std::string& path, std::uint32_t most
         !line.empty() && ((line[0] >= 'a' && line[0] <= 'z') || (line[0] >= 'A' && line[0] <= 'Z'));
     if (line.empty() || (number == 1 && heading)) continue;
     const std::string where = fmt::format("--speculative-accept-lengths {}:{}", path, number);
-    const auto commas = static_cast<std::size_t>(std::count(line.begin(), line.end(), ','));
-    if (commas < 1 || commas > 2 || (fields > 0 && commas + 1 != fields))
+    const std::vector<std::string> parts = split_list(line);
+    if (parts.size() < 2 || parts.size() > 3 || (fields > 0 && parts.size() != fields))
       throw_user_error(
           "{}: is no line of a length and how often it was, for example 3,120, nor, like all others, of a "
           "request's step, a length and how often that was, for example 0,3,120",
           where);
-    fields = commas + 1;
-    std::string rest = line;
+    fields = parts.size();
     if (fields == 3) {
-      const std::size_t comma = rest.find(',');
-      const std::uint64_t here = parse_count(where + " step", rest.substr(0, comma), 0, 1U << 31);
-      rest = rest.substr(comma + 1);
+      const std::uint64_t here = parse_count(where + " step", parts[0], 0, 1U << 31);
       const bool first = !all.known() && number_of_draws(weights) <= 0;
       if (here < step)
-        throw_user_error("{}: step {} stands behind step {}; sort the lines", where, here, step);
+        throw_user_error("{}: step {} stands after step {}; sort the lines", where, here, step);
       if (here > step && !first) close();
       step = here;
     }
-    const std::size_t comma = rest.find(',');
-    const std::uint64_t length = parse_count(where + " length", rest.substr(0, comma), 1, most);
-    weights[length - 1] += parse_real(where + " weight", rest.substr(comma + 1), 0, true, 1e18, true);
+    const std::uint64_t length = parse_count(where + " length", parts[fields - 2], 1, most);
+    weights[length - 1] += parse_real(where + " weight", parts[fields - 1], 0, true, 1e18, true);
   }
   close();
   return all;
@@ -266,14 +261,12 @@ void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, cons
   if (model.is_hybrid_linear())
     throw_user_error(
         "--speculative-algorithm {}: --executor numeric does not take states of gated delta-net layers, "
-        "which {} "
-        "has, back to what was accepted; use --executor modeled",
+        "which {} has, back to what was accepted; use --executor modeled",
         algorithm, model.name);
   if (model.is_sparse())
     throw_user_error(
         "--speculative-algorithm {}: --executor numeric does not verify with sparse attention, which {} has; "
-        "use "
-        "--executor modeled",
+        "use --executor modeled",
         algorithm, model.name);
   if (args.parallel.data_parallel_attention())
     throw_user_error(
@@ -303,27 +296,26 @@ void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, cons
   }
   if (chunks)
     throw_user_error(
-        "--speculative-algorithm {}: --executor numeric verifies no attention within chunks, which {} "
-        "has; use --executor modeled",
+        "--speculative-algorithm {}: --executor numeric verifies no attention within chunks, which {} has; "
+        "use --executor modeled",
         algorithm, model.name);
   if (windows && speculation.config.topk > 1 && args.disable_radix_cache)
     throw_user_error(
         "--disable-radix-cache: with sliding windows --executor numeric lets go of what a tree of drafts is "
-        "masked "
-        "against; use --speculative-ngram-max-bfs-breadth 1, or leave it out");
+        "masked against; use --speculative-ngram-max-bfs-breadth 1, or leave it out");
 }
 
 // What does not go with it: mixed chunks, overlap.
 void switch_off(const BatchArgs& args, Speculation& out) {
   const bool mixes = out.config.has_head() && args.sglang_release.rules.heads_mix_chunks;
   if (out.switches.mixed_chunk && !mixes) {
-    out.notes.push_back(fmt::format("--enable-mixed-chunk: is off, {} of SGLang {} does not mix",
-                                    out.algorithm, args.sglang_release.name));
+    say(out.notes, "--enable-mixed-chunk: is off, {} of SGLang {} does not mix", out.algorithm,
+        args.sglang_release.name);
     out.switches.mixed_chunk = false;
   }
   if (!out.config.v2 && out.switches.overlap) {
-    out.notes.push_back(fmt::format("the schedule is not overlapped: {} of SGLang {} is spec v1",
-                                    out.algorithm, args.sglang_release.name));
+    say(out.notes, "the schedule is not overlapped: {} of SGLang {} is spec v1", out.algorithm,
+        args.sglang_release.name);
     out.switches.overlap = false;
   }
 }
@@ -332,7 +324,7 @@ Speculation resolve_speculation(const ServerArgs& server, const proto::HostProfi
                                 const rank::ModelConfig& model) {
   const SpeculationArgs& args = server.speculation;
   Speculation out;
-  out.switches = asked_switches(server);
+  out.switches = {server.enable_mixed_chunk, !server.disable_overlap_schedule, !server.disable_radix_cache};
   out.verifies_with_prefill = args.verifies_with_prefill();
   if (args.algorithm.empty()) {
     if (!args.given.empty()) throw_user_error("{}: needs --speculative-algorithm", args.given);

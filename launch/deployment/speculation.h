@@ -13,12 +13,11 @@
 #include <vector>
 
 #include "attention/backend_description.h"
-#include "launch/deployment/rows.h"
-#include "launch/deployment/switches.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/host.pb.h"
 #include "proto/report.pb.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "rank/llm/draft_model.h"
 #include "rank/llm/memory.h"
 #include "rank/llm/speculative_forward.h"
@@ -41,7 +40,7 @@ struct Speculation {
   std::uint32_t longest_accepted = 0;  // tokens that a request can keep of a step; modeled execution
   bool verifies_with_prefill = true;   // --speculative-attention-mode
   Switches switches;
-  std::vector<std::string> notes, warnings;
+  Notes notes, warnings;
 
   // With data-parallel attention: each data-parallel rank has a draft model of its own (SINGLE_GROUP of
   // speculative/draft_parallel.py, draft_tp_context of 0.5.12's eagle_worker.py).

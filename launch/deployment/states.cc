@@ -30,8 +30,7 @@ bool bf16_states(const ServerArgs& args, const rank::ModelConfig& model) {
 
 // A backend of GDN layers that this device can run.
 LinearAttnBackend runnable(std::string_view flag, const std::string& name, bool decodes,
-                           const ServerArgs& args, const proto::HardwareProfile& hardware,
-                           std::vector<std::string>& notes) {
+                           const ServerArgs& args, const proto::HardwareProfile& hardware, Notes& notes) {
   const GpuGeneration generation = generation_of(hardware);
   if (name == "triton") return LinearAttnBackend::kTriton;
   if (!attention::kCudaGenerations.contains(generation))
@@ -45,8 +44,7 @@ LinearAttnBackend runnable(std::string_view flag, const std::string& name, bool 
                      name, hardware.name(), to_string(generation));
   if (name == "cutedsl") {
     if (decodes || generation == GpuGeneration::kBlackwell) return LinearAttnBackend::kCuteDsl;
-    notes.push_back(
-        fmt::format("{} cutedsl: prefill runs triton's kernels, CuTe DSL's are for SM 10.x only", flag));
+    say(notes, "{} cutedsl: prefill runs triton's kernels, CuTe DSL's are for SM 10.x only", flag);
     return LinearAttnBackend::kTriton;
   }
   // The generic state pool's kernel of SM 10 and newer reads and writes bfloat16 states.
@@ -76,11 +74,11 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
                    const scheduler::SpeculationConfig& speculation, States& out) {
   if (!out.switches.radix_cache) return;
   if (!args.sglang_release.rules.caches_states) {
-    out.notes.push_back(fmt::format(
-        "{}: the radix cache is off, for tpsim keeps the states of gated delta-net layers as SGLang {} does, "
-        "and not as {}; compare with a server started with --disable-radix-cache",
+    say(out.notes,
+        "{}: the radix cache is off, for tpsim keeps the states of gated delta-net layers as "
+        "SGLang {} does, and not as {}; compare with a server started with --disable-radix-cache",
         model.name, scheduler::first_release_with(&scheduler::ReleaseRules::caches_states).name,
-        args.sglang_release.name));
+        args.sglang_release.name);
     out.switches.radix_cache = false;
     return;
   }
@@ -99,23 +97,22 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
     if (page != 1 && chosen)
       throw_user_error(
           "--mamba-radix-cache-strategy {}: without snapshots states are kept at the end of a sequence only, "
-          "which "
-          "needs --page-size 1 and not {}; use extra_buffer with triton's kernels, or --disable-radix-cache",
+          "which needs --page-size 1 and not {}; use extra_buffer with triton's kernels, or "
+          "--disable-radix-cache",
           asked, page);
     if (page != 1) {
-      out.notes.push_back(
-          fmt::format("{}: the radix cache is off, for on {} it keeps states with --page-size 1 only",
-                      model.name, hardware.name()));
+      say(out.notes, "{}: the radix cache is off, for on {} it keeps states with --page-size 1 only",
+          model.name, hardware.name());
       out.switches.radix_cache = false;
       return;
     }
     if (out.switches.overlap && asked == "no_buffer")
       throw_user_error("--mamba-radix-cache-strategy no_buffer: needs --disable-overlap-schedule");
     if (out.switches.overlap)
-      out.notes.push_back(
-          fmt::format("{}: overlap scheduling is off, for the radix cache keeps states without "
-                      "buffers for snapshots (no_buffer), as in SGLang",
-                      model.name));
+      say(out.notes,
+          "{}: overlap scheduling is off, for the radix cache keeps states without buffers for "
+          "snapshots (no_buffer), as in SGLang",
+          model.name);
     out.switches.overlap = false;
   }
   const std::uint32_t interval = args.mamba_track_interval.value_or(kTrackInterval);
@@ -126,8 +123,8 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
                      interval, speculation.num_draft_tokens);
   if (extra && std::max(kFlaChunk, page) % std::min(kFlaChunk, page) != 0)
     throw_user_error(
-        "--page-size {}: must divide the {} tokens of a chunk of gated delta-net layers, or be a "
-        "multiple of them",
+        "--page-size {}: must divide the {} tokens of a chunk of gated delta-net layers, or be a multiple of "
+        "them",
         page, kFlaChunk);
   out.config.tracking_slots = extra ? (out.switches.overlap ? 2 : 1) : 0;
   out.config.chunk = std::max(kFlaChunk, page);
@@ -137,8 +134,7 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
 // --linear-attn-backend and what overrides it in passes that prefill or decode. Throws UserError for what the
 // device cannot run.
 rank::LinearAttnBackends choose_kernels(const ServerArgs& args, const proto::HardwareProfile& hardware,
-                                        const rank::ModelConfig& model, std::uint32_t chunk,
-                                        std::vector<std::string>& notes) {
+                                        const rank::ModelConfig& model, std::uint32_t chunk, Notes& notes) {
   rank::LinearAttnBackends backends;
   const std::string base = args.linear_attn_backend.empty() ? "triton" : args.linear_attn_backend;
   constexpr std::string_view kBase = "--linear-attn-backend";
@@ -147,7 +143,7 @@ rank::LinearAttnBackends choose_kernels(const ServerArgs& args, const proto::Har
                                hardware, notes);
   } else if (generation_of(hardware) == GpuGeneration::kBlackwell && args.mamba_ssm_dtype == "bfloat16") {
     backends.decode = LinearAttnBackend::kFlashInfer;
-    notes.emplace_back(
+    say(notes,
         "--linear-attn-decode-backend flashinfer: SGLang's choice on SM 10.x with --mamba-ssm-dtype "
         "bfloat16");
   } else {
@@ -158,8 +154,8 @@ rank::LinearAttnBackends choose_kernels(const ServerArgs& args, const proto::Har
                                 args, hardware, notes);
   } else if (base == "triton" && flashinfer_prefills(args, hardware, model, chunk)) {
     backends.prefill = LinearAttnBackend::kFlashInfer;
-    notes.push_back(fmt::format(
-        "--linear-attn-prefill-backend flashinfer: SGLang's choice for these states on {}", hardware.name()));
+    say(notes, "--linear-attn-prefill-backend flashinfer: SGLang's choice for these states on {}",
+        hardware.name());
   } else {
     backends.prefill = runnable(kBase, base, false, args, hardware, notes);
   }

@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/deployment/rows.h"
-#include "launch/deployment/switches.h"
+#include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"
@@ -30,7 +29,7 @@ struct States {
   std::uint32_t slots_per_request = 1;    // of the pool, as SGLang counts them for a running request
   rank::LinearAttnBackends kernels = {};  // modeled execution
   Switches switches;
-  std::vector<std::string> notes;
+  Notes notes;
 };
 // `chunk`: of prefill on a data-parallel rank, tokens; 0: there are none. Throws UserError for what SGLang
 // refuses or the device cannot run.

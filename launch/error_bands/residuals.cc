@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "proto/base/plain_json.h"
 #include "rank/catalogue/catalogue.h"
 
 namespace tpsim::launch {
@@ -77,7 +76,7 @@ std::string to_text(const ResidualTable& table) {
 
 ResidualTable parse_residuals(std::string_view text) {
   try {
-    const Json json = parse_json<Json>(text);
+    const Json json = Json::parse(text);
     ResidualTable table;
     if (json.at("columns") != Json(kColumns)) throw std::invalid_argument("other columns");
     table.sources = json.at("sources").get<std::vector<std::string>>();

@@ -38,17 +38,14 @@ void read_backend_list(std::string_view flag, const std::vector<std::string>& va
   all = values.size() == 1 && values.front() == "all";
   if (all) return;
   for (const std::string& value : values) {
-    std::size_t start = 0;
-    while (start <= value.size()) {
-      const std::size_t comma = std::min(value.find(',', start), value.size());
-      BackendPair pair = parse_pair(flag, value.substr(start, comma - start));
+    for (const std::string& part : split_list(value)) {
+      BackendPair pair = parse_pair(flag, part);
       if (pair.prefill == "all" || pair.decode == "all")
         throw_user_error("{} {}: all stands for every backend and pair, give it alone", flag, value);
       for (const BackendPair& other : target) {
         if (other.name() == pair.name()) throw_user_error("{} {}: is named twice", flag, pair.name());
       }
       target.push_back(std::move(pair));
-      start = comma + 1;
     }
   }
 }
@@ -78,29 +75,24 @@ void declare_cache(FlagSet& flags, AttentionArgs& args) {
         if (!good) throw_user_error("{} {}: must be 1, 16, 32, 64 or 128", flag, value);
         args.page_size = static_cast<std::uint32_t>(parse_count(flag, value, 1, 128));
       });
-  flags.add_value("--kv-cache-dtype", "TYPE",
-                  "auto, bf16, bfloat16, fp8_e4m3, fp8_e5m2, fp4_e2m1; for numeric execution also float16, "
-                  "float32 (default auto: the model's; numeric: --dtype's, else float32)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    word({"auto", "bf16", "bfloat16", "fp16", "float16", "fp32", "float32", "fp8_e4m3",
-                          "fp8_e5m2", "fp4_e2m1"},
-                         args.kv_cache_dtype)(flag, value);
-                    if (args.kv_cache_dtype == "bf16") args.kv_cache_dtype = "bfloat16";
-                    if (args.kv_cache_dtype == "fp16") args.kv_cache_dtype = "float16";
-                    if (args.kv_cache_dtype == "fp32") args.kv_cache_dtype = "float32";
-                  });
+  flags.add_value(
+      "--kv-cache-dtype", "TYPE",
+      "auto, bf16, bfloat16, fp8_e4m3, fp8_e5m2, fp4_e2m1; for numeric execution also float16, "
+      "float32 (default auto: the model's; numeric: --dtype's, else float32)",
+      word({"auto", "bf16", "bfloat16", "fp16", "float16", "fp32", "float32", "fp8_e4m3", "fp8_e5m2",
+            "fp4_e2m1"},
+           args.kv_cache_dtype, {{"bf16", "bfloat16"}, {"fp16", "float16"}, {"fp32", "float32"}}));
 }
 
 void declare_attention(FlagSet& flags, AttentionArgs& args, bool compare) {
   flags.group("Attention");
   if (compare) {
-    flags.add_list(
-        "--attention-backends", "LIST",
-        "backends and PREFILL+DECODE pairs to compare, for example fa3,triton,flashinfer+fa3, or all "
-        "that can serve (required; of a sweep, default: chosen for GPU and model)",
-        [&args](std::string_view flag, const std::vector<std::string>& values) {
-          read_backend_list(flag, values, args.attention_backends, args.all_attention_backends);
-        });
+    flags.add_list("--attention-backends", "LIST",
+                   "backends and PREFILL+DECODE pairs to compare, for example fa3,triton,flashinfer+fa3, or "
+                   "all that can serve (required; of a sweep, default: chosen for GPU and model)",
+                   [&args](std::string_view flag, const std::vector<std::string>& values) {
+                     read_backend_list(flag, values, args.attention_backends, args.all_attention_backends);
+                   });
   } else {
     flags.add_value("--attention-backend", "NAME",
                     "for prefill and decode (default: chosen for GPU and model)",

@@ -1,6 +1,14 @@
 #include "launch/flags/batch_flags.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "launch/cli/flag_values.h"
 #include "proto/base/error.h"
@@ -26,6 +34,31 @@ constexpr std::array<Named<kvcache::EvictionPolicy>, 7> kEvictionPolicies = {{
     {"slru", kvcache::EvictionPolicy::kSlru},
     {"priority", kvcache::EvictionPolicy::kPriority},
 }};
+
+constexpr std::array<Named<scheduler::RetractionPolicy>, 2> kRetractionPolicies = {{
+    {"length", scheduler::RetractionPolicy::kLength},
+    {"priority", scheduler::RetractionPolicy::kPriority},
+}};
+
+FlagSet::ReadValue priority_value(std::function<void(std::int32_t)> take) {
+  return [take = std::move(take)](std::string_view flag, const std::string& value) {
+    constexpr double kMost = std::numeric_limits<std::int32_t>::max();
+    const double number = parse_real(flag, value, -kMost, true, kMost, true);
+    if (number != std::floor(number)) throw_user_error("{} {}: must be a whole number", flag, value);
+    take(static_cast<std::int32_t>(number));
+  };
+}
+
+constexpr std::uint64_t kMaxPrefillTokens = 1'000'000;  // of one captured prefill
+
+void read_capture_sizes(std::string_view flag, const std::vector<std::string>& values, std::uint64_t most,
+                        std::vector<std::uint32_t>& target) {
+  target.clear();
+  for (const std::string& value : values)
+    target.push_back(static_cast<std::uint32_t>(parse_count(flag, value, 1, most)));
+  std::sort(target.begin(), target.end());
+  target.erase(std::unique(target.begin(), target.end()), target.end());
+}
 
 }  // namespace
 
@@ -64,9 +97,26 @@ void declare_schedule(FlagSet& flags, BatchArgs& args) {
   flags.add_value("--schedule-conservativeness", "X",
                   "larger reserves more for running requests (default 1.0)",
                   real(args.schedule_conservativeness, 0, true, 1000, true));
-}
-
-void declare_radix_cache(FlagSet& flags, BatchArgs& args) {
+  scheduler::PriorityConfig& priority = args.priority;
+  flags.add_switch("--enable-priority-scheduling",
+                   "requests of a higher priority first, with fcfs or lof; they may preempt running ones",
+                   priority.enable_scheduling);
+  flags.add_switch("--schedule-low-priority-values-first", "a lower number is a higher priority",
+                   priority.low_values_first);
+  flags.add_value("--priority-scheduling-preemption-threshold", "N",
+                  "a request preempts where its priority is higher by more (default 10)",
+                  priority_value([&](std::int32_t value) { priority.preemption_threshold = value; }));
+  flags.add_switch("--disable-priority-preemption", "priorities order the queue only",
+                   priority.disable_preemption);
+  flags.add_value("--default-priority-value", "N", "priority of requests without one (default: the lowest)",
+                  priority_value([&](std::int32_t value) { priority.default_value = value; }));
+  flags.add_switch("--abort-on-priority-when-disabled",
+                   "refuses requests with a priority unless priorities are scheduled",
+                   priority.abort_when_disabled);
+  flags.add_value("--retraction-policy", "NAME",
+                  "what gives way first where the pool is full: length (few generated tokens) or priority "
+                  "(default length)",
+                  choice(kRetractionPolicies, args.retraction_policy));
   flags.add_switch("--disable-radix-cache", "no reuse of prefixes", args.disable_radix_cache);
 }
 
@@ -78,8 +128,62 @@ void declare_eviction(FlagSet& flags, BatchArgs& args) {
                    args.disable_overlap_schedule);
 }
 
+void declare_graphs(FlagSet& flags, BatchArgs& args) {
+  const auto sizes = [](std::vector<std::uint32_t>& target, std::uint64_t most) {
+    return [&target, most](std::string_view flag, const std::vector<std::string>& values) {
+      read_capture_sizes(flag, values, most, target);
+    };
+  };
+  flags.add_switch("--disable-cuda-graph", "the host issues every kernel of decode and prefill",
+                   args.disable_cuda_graph);
+  flags.add_switch("--disable-decode-cuda-graph", "the same for decode alone",
+                   args.disable_decode_cuda_graph);
+  flags.add_switch("--disable-prefill-cuda-graph,--disable-piecewise-cuda-graph",
+                   "the same for prefill alone", args.disable_prefill_cuda_graph);
+  flags.add_value("--cuda-graph-max-bs,--cuda-graph-max-bs-decode", "N",
+                  "largest captured batch (default: from GPU and --tp)",
+                  count(args.cuda_graph_max_bs, 1, 65536));
+  flags.add_list("--cuda-graph-bs,--cuda-graph-bs-decode", "N",
+                 "captured batch sizes (default: SGLang's list up to the largest)",
+                 sizes(args.cuda_graph_bs, 65536));
+  flags.add_value("--cuda-graph-max-bs-prefill,--piecewise-cuda-graph-max-tokens", "TOKENS",
+                  "largest prefill in captured pieces (default: --chunked-prefill-size)",
+                  count(args.prefill_cuda_graph_max_tokens, 1, kMaxPrefillTokens));
+  flags.add_list("--cuda-graph-bs-prefill,--piecewise-cuda-graph-tokens", "TOKENS",
+                 "captured sizes of prefill (default: SGLang's list up to the largest)",
+                 sizes(args.prefill_cuda_graph_tokens, kMaxPrefillTokens));
+}
+
+void check_batches(const BatchArgs& args) {
+  const scheduler::SchedulePolicy policy = args.schedule_policy;
+  const bool enabled = args.priority.enable_scheduling;
+  if (enabled && policy != scheduler::SchedulePolicy::kFcfs && policy != scheduler::SchedulePolicy::kLof)
+    throw_user_error("--enable-priority-scheduling: goes with --schedule-policy fcfs or lof, not {}",
+                     to_string(policy));
+  if (!enabled && args.retraction_policy == scheduler::RetractionPolicy::kPriority)
+    throw_user_error("--retraction-policy priority: needs --enable-priority-scheduling");
+  for (const auto& [flag, given] :
+       {std::pair("--schedule-low-priority-values-first", args.priority.low_values_first),
+        {"--disable-priority-preemption", args.priority.disable_preemption},
+        {"--default-priority-value", args.priority.default_value.has_value()}})
+    if (given && !enabled) throw_user_error("{}: has no effect without --enable-priority-scheduling", flag);
+  if (!args.cuda_graph_bs.empty() && args.cuda_graph_max_bs &&
+      args.cuda_graph_bs.back() != *args.cuda_graph_max_bs)
+    throw_user_error("--cuda-graph-max-bs {}: contradicts --cuda-graph-bs, whose largest size is {}",
+                     *args.cuda_graph_max_bs, args.cuda_graph_bs.back());
+  if (!args.prefill_cuda_graph_tokens.empty() && args.prefill_cuda_graph_max_tokens &&
+      args.prefill_cuda_graph_tokens.back() != *args.prefill_cuda_graph_max_tokens)
+    throw_user_error(
+        "--cuda-graph-max-bs-prefill {}: contradicts --cuda-graph-bs-prefill, whose largest size is {}",
+        *args.prefill_cuda_graph_max_tokens, args.prefill_cuda_graph_tokens.back());
+}
+
 std::string_view to_string(scheduler::SchedulePolicy policy) { return name_of(kSchedulePolicies, policy); }
 
 std::string_view to_string(kvcache::EvictionPolicy policy) { return name_of(kEvictionPolicies, policy); }
+
+std::string_view to_string(scheduler::RetractionPolicy policy) {
+  return name_of(kRetractionPolicies, policy);
+}
 
 }  // namespace tpsim::launch

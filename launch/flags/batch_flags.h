@@ -1,9 +1,10 @@
-// Batches, the queue and the cache of prefixes.
+// Batches and which of them are captured in graphs, the queue with its priorities, the cache of prefixes.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "kvcache/eviction_policy.h"
 #include "launch/cli/flag_set.h"
@@ -22,15 +23,26 @@ struct BatchArgs {
   bool disable_radix_cache = false;
   kvcache::EvictionPolicy radix_eviction_policy = kvcache::EvictionPolicy::kLru;
   bool disable_overlap_schedule = false;
+  scheduler::PriorityConfig priority;
+  scheduler::RetractionPolicy retraction_policy = scheduler::RetractionPolicy::kLength;
+  bool disable_cuda_graph = false;
+  bool disable_decode_cuda_graph = false;
+  bool disable_prefill_cuda_graph = false;  // also --disable-piecewise-cuda-graph
+  std::optional<std::uint32_t> cuda_graph_max_bs;
+  std::vector<std::uint32_t> cuda_graph_bs;
+  std::optional<std::uint32_t> prefill_cuda_graph_max_tokens;
+  std::vector<std::uint32_t> prefill_cuda_graph_tokens;
 };
 
 void declare_batches(FlagSet& flags, BatchArgs& args);
 // Further down in the help.
 void declare_schedule(FlagSet& flags, BatchArgs& args);
-void declare_radix_cache(FlagSet& flags, BatchArgs& args);
 void declare_eviction(FlagSet& flags, BatchArgs& args);
+void declare_graphs(FlagSet& flags, BatchArgs& args);
+void check_batches(const BatchArgs& args);
 
 std::string_view to_string(scheduler::SchedulePolicy policy);
 std::string_view to_string(kvcache::EvictionPolicy policy);
+std::string_view to_string(scheduler::RetractionPolicy policy);
 
 }  // namespace tpsim::launch

@@ -22,24 +22,22 @@ FlagSet::ReadValue pair_of_reals(std::vector<double>& out) {
 }  // namespace
 
 void declare_host(FlagSet& flags, HostArgs& args) {
-  flags.add_value(
-      "--pass-gap-ms", "PASS,REQUEST",
-      "host time between two passes that overlap does not hide, of a pass and of each request that "
-      "decodes in it (default 0,0)",
-      pair_of_reals(args.pass_gap_ms));
+  flags.add_value("--pass-gap-ms", "PASS,REQUEST",
+                  "host time between two passes that overlap does not hide, of a pass and of each request "
+                  "that decodes in it (default 0,0)",
+                  pair_of_reals(args.pass_gap_ms));
   flags.add_value("--kernel-launch-us", "US",
                   "host time of launching one kernel of an eager pass (default: the GPU's, as measured with "
                   "SGLang 0.5.12)",
                   real(args.kernel_launch_us, 0, false, 1e6, true));
+  flags.add_value("--compile-seconds", "BATCH,CHUNK",
+                  "what a server that was not warmed up compiles at its first prefill of several requests, "
+                  "and of a whole chunk (default 0,0)",
+                  pair_of_reals(args.compile_seconds));
   flags.add_value(
-      "--compile-seconds", "BATCH,CHUNK",
-      "what a server that was not warmed up compiles at its first prefill of several requests, and "
-      "of a whole chunk (default 0,0)",
-      pair_of_reals(args.compile_seconds));
-  flags.add_value("--compile-decode-seconds", "S",
-                  "what such a server compiles at its first captured decode batch of several requests "
-                  "(default 0)",
-                  real(args.compile_decode_seconds, 0, true, 3600, true));
+      "--compile-decode-seconds", "S",
+      "what such a server compiles at its first captured decode batch of several requests (default 0)",
+      real(args.compile_decode_seconds, 0, true, 3600, true));
   flags.add_value(
       "--served-before", "LOADS",
       "of a server that compiles kernels for batches of sizes that it meets first: what it served since it "

@@ -8,16 +8,16 @@
 #include "scheduler/workload/benchmark_images.h"
 
 namespace tpsim::launch {
+
 void declare_image_server(FlagSet& flags, ImageArgs& images) {
   flags.group("Images");
   flags.add_switch("--enable-multimodal",
                    "encode images for models that SGLang serves as text models otherwise (Gemma 3, Llama 4)",
                    images.enable_multimodal);
-  flags.add_value(
-      "--mm-attention-backend", "NAME",
-      "attention of the vision encoder: fa3, fa4, triton_attn, sdpa, aiter_attn or ascend_attn (default: "
-      "SGLang's for the GPU)",
-      text(images.mm_attention_backend));
+  flags.add_value("--mm-attention-backend", "NAME",
+                  "attention of the vision encoder: fa3, fa4, triton_attn, sdpa, aiter_attn or ascend_attn "
+                  "(default: SGLang's for the GPU)",
+                  text(images.mm_attention_backend));
   flags.add_switch(
       "--mm-enable-dp-encoder",
       "the encoder is whole on every rank and ranks share the images (default: it is cut like the model)",
@@ -33,8 +33,8 @@ void declare_image_dataset(FlagSet& flags, ImageArgs& images) {
                   count(images.image_count, 1, 1000));
   flags.add_value(
       "--image-resolution", "SIZE",
-      "of --dataset-name image, and of traces that count images and do not size them: 4k, 1080p, 720p, "
-      "360p, HEIGHTxWIDTH, or random:HEIGHTxWIDTH-HEIGHTxWIDTH (default 1080p; traces: required)",
+      "of --dataset-name image, and of traces that count images and do not size them: 4k, 1080p, 720p, 360p, "
+      "HEIGHTxWIDTH, or random:HEIGHTxWIDTH-HEIGHTxWIDTH (default 1080p; traces: required)",
       [&images](std::string_view, const std::string& value) {
         scheduler::parse_image_resolution(value);
         images.image_resolution = value;

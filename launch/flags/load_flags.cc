@@ -1,6 +1,8 @@
 #include "launch/flags/load_flags.h"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <limits>
 #include <utility>
 
@@ -17,6 +19,9 @@ constexpr std::array<Named<scheduler::SessionMode>, 2> kSessionModes = {{
     {"closed", scheduler::SessionMode::kClosed},
     {"timestamps", scheduler::SessionMode::kTimestamps},
 }};
+// What sets gsp_zipf, and fixed_interval.
+constexpr std::array<Named<bool>, 2> kGroupDistributions = {{{"uniform", false}, {"zipf", true}}};
+constexpr std::array<Named<bool>, 2> kRequestIntervals = {{{"poisson", false}, {"fixed", true}}};
 
 // The flags of --dataset-name generated-shared-prefix.
 void declare_shared_prefixes(FlagSet& flags, LoadArgs& args) {
@@ -44,11 +49,7 @@ void declare_shared_prefixes(FlagSet& flags, LoadArgs& args) {
   flags.add_switch("--gsp-ordered", "group after group (default: shuffled)", gsp.ordered);
   flags.add_value("--gsp-group-distribution", "KIND",
                   "uniform, or zipf: the group of each prompt is drawn (default uniform)",
-                  noted([&args](std::string_view flag, const std::string& value) {
-                    std::string kind;
-                    word({"uniform", "zipf"}, kind)(flag, value);
-                    args.gsp_zipf = kind == "zipf";
-                  }));
+                  noted(choice(kGroupDistributions, args.gsp_zipf)));
   flags.add_value("--gsp-zipf-alpha", "A", "of zipf: the k-th group comes 1/k^A as often as the first",
                   noted(real(gsp.zipf_alpha, 0, false, 1000, true)));
 }
@@ -108,6 +109,40 @@ void check_times(const LoadArgs& args) {
                      format_real(*args.time_scale));
 }
 
+using Level = std::optional<double> scheduler::ServiceLevels::*;
+
+constexpr std::array<std::pair<std::string_view, Level>, 4> kLevels = {{
+    {"ttft", &scheduler::ServiceLevels::ttft_ms},
+    {"tpot", &scheduler::ServiceLevels::tpot_ms},
+    {"e2e", &scheduler::ServiceLevels::e2e_ms},
+    {"e2el", &scheduler::ServiceLevels::e2e_ms},
+}};
+constexpr std::size_t kNames = 3;  // without the second name of e2e
+constexpr double kLongest = 1e12;  // milliseconds; longer ones are slips of the keyboard
+
+void read_pair(std::string_view flag, const std::string& pair, scheduler::ServiceLevels& levels) {
+  const std::size_t colon = pair.find(':');
+  const std::string name = pair.substr(0, colon);
+  const auto* const found = std::find_if(kLevels.begin(), kLevels.end(),
+                                         [&name](const auto& level) { return level.first == name; });
+  if (colon == std::string::npos || found == kLevels.end())
+    throw_user_error("{} {}: must be ttft, tpot or e2e, a colon and milliseconds, for example ttft:2000",
+                     flag, pair.empty() ? "''" : pair);
+  std::optional<double>& level = levels.*found->second;
+  if (level) throw_user_error("{} {}: is named twice", flag, pair);
+  level = parse_real(fmt::format("{} {}", flag, name), pair.substr(colon + 1), 0, false, kLongest, true);
+}
+
+// Pairs in several words or separated by commas: "ttft:2000", "tpot:50", "e2e:30000" (or the benchmark's
+// "e2el").
+scheduler::ServiceLevels read_service_levels(std::string_view flag, const std::vector<std::string>& values) {
+  scheduler::ServiceLevels levels;
+  for (const std::string& value : values) {
+    for (const std::string& pair : split_list(value)) read_pair(flag, pair, levels);
+  }
+  return levels;
+}
+
 }  // namespace
 
 void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& images) {
@@ -118,9 +153,9 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
                   word({"auto", "mooncake", "azure", "burstgpt", "sharegpt", "tpsim"}, args.trace_format));
   flags.add_value(
       "--dataset-name", "NAME",
-      "a dataset of SGLang's benchmark instead of --trace, with its lengths and order for --seed: "
-      "random, random-ids, image, generated-shared-prefix, or from --dataset-path sharegpt (lengths in "
-      "tokens, no text) or mooncake (default: sharegpt where --dataset-path is given)",
+      "a dataset of SGLang's benchmark instead of --trace, with its lengths and order for --seed: random, "
+      "random-ids, image, generated-shared-prefix, or from --dataset-path sharegpt (lengths in tokens, no "
+      "text) or mooncake (default: sharegpt where --dataset-path is given)",
       word({"random", "random-ids", "image", "generated-shared-prefix", "sharegpt", "mooncake"},
            args.dataset_name));
   flags.add_value("--dataset-path", "FILE", "of --dataset-name sharegpt or mooncake",
@@ -142,47 +177,36 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
                   real(args.random_range_ratio, 0, true, 1, true));
   declare_shared_prefixes(flags, args);
   images();
-  flags.add_value(
-      "--session-mode", "MODE",
-      "later turns of the trace's conversations: closed sends one when the answer before it has "
-      "ended and its think_time is over (no think_time: its distance in the trace after the turn "
-      "before it was sent, not before the answer's end); timestamps sends all at the trace's times "
-      "and reports which were early (default closed)",
-      choice(kSessionModes, args.session_mode));
-  flags.add_value(
-      "--request-rate", "PER_S",
-      "arrivals per second, of conversations where turns are closed; inf for all at once (default: "
-      "the trace's times, random: inf)",
-      real(args.request_rate, 0, false, kInfinity, true));
+  flags.add_value("--session-mode", "MODE",
+                  "later turns of the trace's conversations: closed sends one when the answer before it has "
+                  "ended and its think_time is over (no think_time: its distance in the trace after the turn "
+                  "before it was sent, not before the answer's end); timestamps sends all at the trace's "
+                  "times and reports which were early (default closed)",
+                  choice(kSessionModes, args.session_mode));
+  flags.add_value("--request-rate", "PER_S",
+                  "arrivals per second, of conversations where turns are closed; inf for all at once "
+                  "(default: the trace's times, random: inf)",
+                  real(args.request_rate, 0, false, kInfinity, true));
   flags.add_value("--request-interval", "KIND", "of --request-rate: poisson or fixed (default poisson)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    std::string kind;
-                    word({"poisson", "fixed"}, kind)(flag, value);
-                    args.fixed_interval = kind == "fixed";
-                  });
+                  choice(kRequestIntervals, args.fixed_interval));
   flags.add_value("--max-concurrency", "N",
                   "most requests in flight; others wait to be sent (default: no limit)",
                   count(args.max_concurrency, 1));
-  flags.add_value(
-      "--front-end", "KIND",
-      "what lies between clients and scheduler: ids (SGLang's HTTP server, prompts as token ids), "
-      "text (prompts that it tokenizes), kit (ids, drawn by the client of launch/lab/measure when a request "
-      "is "
-      "due) or none (default ids; none for traces of tpsim's own format, which name when requests reach the "
-      "scheduler)",
-      [&args](std::string_view flag, const std::string& value) {
-        word({"ids", "text", "kit", "none"}, args.front_end.emplace())(flag, value);
-      });
+  flags.add_value("--front-end", "KIND",
+                  "what lies between clients and scheduler: ids (SGLang's HTTP server, prompts as token "
+                  "ids), text (prompts that it tokenizes), kit (ids, drawn by the client of "
+                  "launch/lab/measure when a request is due) or none (default ids; none for traces of "
+                  "tpsim's own format, which name when requests reach the scheduler)",
+                  word({"ids", "text", "kit", "none"}, args.front_end));
   flags.add_value("--client-seconds", "S",
                   "of the front end's time, what a client itself takes before its request is out and when a "
                   "token has come; 0 tells what the server's own metrics would (default 0.00102: the Python "
                   "client whose stamps the times were fitted to)",
                   real(args.client_seconds, 0, true, 1, true));
-  flags.add_value(
-      "--tokenize-us", "US",
-      "host time of tokenizing one token of a prompt, of --front-end text (default 7: a byte-level "
-      "BPE of 32,000 entries; DeepSeek's takes 3.6)",
-      real(args.tokenize_us, 0, true, 1e6, true));
+  flags.add_value("--tokenize-us", "US",
+                  "host time of tokenizing one token of a prompt, of --front-end text (default 7: a "
+                  "byte-level BPE of 32,000 entries; DeepSeek's takes 3.6)",
+                  real(args.tokenize_us, 0, true, 1e6, true));
   flags.add_value("--stream-interval", "TOKENS",
                   "of an answer that go to its client together; gaps between tokens are reported as if each "
                   "went alone (default 1)",
@@ -190,16 +214,28 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
   flags.add_value("--time-scale,--mooncake-slowdown-factor", "X",
                   "multiplies the times of the trace, think times too; 0.5 is twice as fast (default 1)",
                   real(args.time_scale, 0, false, 1e6, true));
-  flags.add_value(
-      "--warmup-requests", "N",
-      "copies of the first request, of at most 32 output tokens, served before the clock starts and "
-      "counted only in the totals of the ranks; their prefix stays in the cache (default 0)",
-      count(args.warmup_requests, 0, 1'000'000));
+  flags.add_value("--warmup-requests", "N",
+                  "copies of the first request, of at most 32 output tokens, served before the clock starts "
+                  "and counted only in the totals of the ranks; their prefix stays in the cache (default 0)",
+                  count(args.warmup_requests, 0, 1'000'000));
   flags.add_switch("--flush-cache", "empties the cache after --warmup-requests", args.flush_cache);
   flags.add_value("--seed", "N", "of dataset and arrivals (default: --random-seed)",
                   count(args.seed, 0, std::numeric_limits<std::uint32_t>::max()));
   flags.add_value("--random-seed", "N", "of everything random (default 1)",
                   count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));
+  flags.group("Service levels");
+  flags.add_list("--goodput", "NAME:MS",
+                 "milliseconds within which a request is good, of ttft, tpot and e2e, for example ttft:2000 "
+                 "tpot:50; compare chooses by it",
+                 [&args](std::string_view flag, const std::vector<std::string>& values) {
+                   args.goodput = read_service_levels(flag, values);
+                 });
+  flags.add_switch("--max-goodput-rate",
+                   "searches the highest request rate at which enough requests are good, by --request-rate, "
+                   "or for a trace with times by --time-scale unless --request-rate is given",
+                   args.max_goodput_rate);
+  flags.add_value("--goodput-share", "SHARE", "of requests that is enough (default 0.99)",
+                  real(args.goodput_share, 0, false, 1, true));
 }
 
 void check_load(const LoadArgs& args) {
@@ -216,6 +252,33 @@ void check_load(const LoadArgs& args) {
   if (args.flush_cache && args.warmup_requests == 0)
     throw_user_error("--flush-cache: the cache is empty at the start, it is for --warmup-requests");
   check_times(args);
+}
+
+std::string to_string(const scheduler::ServiceLevels& levels) {
+  std::string text;
+  for (std::size_t i = 0; i < kNames; ++i) {
+    const std::optional<double>& level = levels.*kLevels[i].second;
+    if (level) text += fmt::format("{}{}:{}", text.empty() ? "" : " ", kLevels[i].first, format_real(*level));
+  }
+  return text;
+}
+
+void check_service_levels(const LoadArgs& args, bool numeric) {
+  if (args.goodput_share && !args.max_goodput_rate)
+    throw_user_error("--goodput-share {}: needs --max-goodput-rate, whose search it ends",
+                     format_real(*args.goodput_share));
+  if (!args.max_goodput_rate) return;
+  if (!args.goodput.any())
+    throw_user_error("--max-goodput-rate: needs --goodput, for example --goodput ttft:2000 tpot:50");
+  if (args.max_concurrency != 0)
+    throw_user_error(
+        "--max-goodput-rate: excludes --max-concurrency {}, which holds requests back instead of offering "
+        "them",
+        args.max_concurrency);
+  if (numeric)
+    throw_user_error(
+        "--max-goodput-rate: is for --executor modeled, numeric ranks tell no GPU's rate, only this "
+        "machine's");
 }
 
 void check_numeric_load(const LoadArgs& args) {

@@ -3,6 +3,7 @@
 #include "launch/cli/flag_values.h"
 
 namespace tpsim::launch {
+
 void declare_memory(FlagSet& flags, MemoryArgs& args) {
   flags.add_value("--mem-fraction-static", "SHARE",
                   "of GPU memory for weights and KV cache (default: from GPU, --tp and batch sizes)",

@@ -1,8 +1,9 @@
-// Reports, traces of the run and logs.
+// Reports, traces of the run, its checkpoints and logs.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "launch/cli/flag_set.h"
@@ -23,6 +24,11 @@ struct OutputArgs {
   // The part of the run's clock that it holds, seconds.
   double trace_from = 0;
   double trace_until = std::numeric_limits<double>::infinity();
+  std::string checkpoint;                  // file that receives the run's state; empty: none, or `resume`
+  std::optional<double> checkpoint_every;  // seconds of the wall clock; default 60
+  std::string resume;                      // file to go on from; empty: none
+
+  const std::string& checkpoint_file() const { return resume.empty() ? checkpoint : resume; }
 };
 
 void declare_output(FlagSet& flags, OutputArgs& args);
@@ -34,5 +40,6 @@ void declare_trace(FlagSet& flags, OutputArgs& args);
 // `swept`: of one setting of a sweep.
 void check_output(const OutputArgs& args, bool compare, bool swept);
 void check_trace(const OutputArgs& args);
+void check_checkpoints(const OutputArgs& args, bool compare, bool numeric);
 
 }  // namespace tpsim::launch

@@ -31,11 +31,10 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
                   "the same in one flag, as SGLang 0.5.23 says it", count(args.attn_dp_size, 1, 1024));
   flags.add_switch("--enable-dp-lm-head", "each data-parallel rank has a head of its own",
                    args.enable_dp_lm_head);
-  flags.add_value(
-      "--load-balance-method", "METHOD",
-      "of requests over data-parallel ranks: round_robin, total_requests or total_tokens (default "
-      "round_robin)",
-      choice(kLoadBalanceMethods, args.load_balance));
+  flags.add_value("--load-balance-method", "METHOD",
+                  "of requests over data-parallel ranks: round_robin, total_requests or total_tokens "
+                  "(default round_robin)",
+                  choice(kLoadBalanceMethods, args.load_balance));
   if (const char* partition = std::getenv("SGLANG_PP_LAYER_PARTITION")) args.pp_layer_partition = partition;
   flags.add_value("--pp-size,--pipeline-parallel-size", "N",
                   "pipeline stages of --tp GPUs each; layers are shared out evenly, or as the environment's "
@@ -52,16 +51,14 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
   flags.add_value("--moe-a2a-backend", "NAME",
                   "how tokens come to their experts: none (every rank sees all) or deepep (default none)",
                   word({"none", "deepep"}, args.moe_a2a_backend));
-  flags.add_value("--deepep-mode", "MODE",
-                  "kernels of deepep: normal, low_latency, or auto: one for prefill, the other for decode "
-                  "(default auto)",
-                  word({"auto", "normal", "low_latency"}, args.deepep_mode));
+  flags.add_value(
+      "--deepep-mode", "MODE",
+      "kernels of deepep: normal, low_latency, or auto: one for prefill, the other for decode (default auto)",
+      word({"auto", "normal", "low_latency"}, args.deepep_mode));
   flags.add_value("--expert-distribution", "LOAD",
                   "of tokens over experts: uniform, zipf:ALPHA, or a JSON file with recorded logical_count "
                   "(default uniform)",
-                  [&args](std::string_view flag, const std::string& value) {
-                    text(args.expert_distribution.emplace())(flag, value);
-                  });
+                  text(args.expert_distribution));
 }
 
 std::string_view to_string(scheduler::LoadBalanceMethod method) {

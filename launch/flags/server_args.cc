@@ -1,6 +1,11 @@
 #include "launch/flags/server_args.h"
 
+#include <fmt/ranges.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "launch/cli/flag_command.h"
@@ -43,9 +48,7 @@ void declare_server(FlagSet& flags, ServerArgs& args, bool compare) {
   flags.accept_server_flags(args.ignored_flags);
   flags.group("Deployment");
   declare_model(flags, args);
-  declare_weights(flags, args);
   declare_parallel(flags, args.parallel);
-  declare_shared_experts(flags, args);
   declare_model_limits(flags, args);
   declare_attention(flags, args, compare);
   declare_quantization(flags, args);
@@ -56,8 +59,6 @@ void declare_server(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_batches(flags, args);
   declare_host(flags, args);
   declare_schedule(flags, args);
-  declare_priorities(flags, args);
-  declare_radix_cache(flags, args);
   declare_mla(flags, args);
   declare_eviction(flags, args);
   declare_graphs(flags, args);
@@ -69,9 +70,7 @@ void declare_server(FlagSet& flags, ServerArgs& args, bool compare) {
 void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_server(flags, args, compare);
   declare_load(flags, args, [&] { declare_image_dataset(flags, args.images); });
-  declare_service_levels(flags, args);
   declare_output(flags, args);
-  declare_checkpoints(flags, args);
   if (!compare) {
     flags.refuse_lists(sweepable_flags());
     return;
@@ -104,11 +103,9 @@ void check_deployment_args(const ServerArgs& args) {
   if (args.numeric()) {
     check_numeric_load(args);
   } else {
-    check_modeled_weights(args);
     check_modeled_cache(args);
   }
-  check_priorities(args, args.schedule_policy);
-  check_graphs(args);
+  check_batches(args);
 }
 
 void check_server_args(const ServerArgs& args, bool compare) {
@@ -121,8 +118,8 @@ void check_server_args(const ServerArgs& args, bool compare) {
                      *args.jobs);
   check_load(args);
   check_images(args.images, args);
-  check_service_levels(args, args, args.numeric());
-  check_checkpoints(args, args, compare, args.numeric());
+  check_service_levels(args, args.numeric());
+  check_checkpoints(args, compare, args.numeric());
 }
 
 ServerArgs read_run_flags(std::vector<std::string> words, bool compare) {
@@ -131,6 +128,18 @@ ServerArgs read_run_flags(std::vector<std::string> words, bool compare) {
              [&](FlagSet& flags) { declare_server_flags(flags, args, compare); });
   check_server_args(args, compare);
   return args;
+}
+
+void set_up_logging(const ServerArgs& args, bool speaks) {
+  const auto logger =
+      std::make_shared<spdlog::logger>("tpsim", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_pattern("tpsim: %l: %v");
+  logger->set_level(speaks ? spdlog::level::from_str(args.log_level) : spdlog::level::off);
+  spdlog::set_default_logger(logger);
+  if (!args.ignored_flags.empty()) {
+    spdlog::warn("{}", fmt::format("{}: {} nothing to a simulation", fmt::join(args.ignored_flags, ", "),
+                                   args.ignored_flags.size() == 1 ? "means" : "mean"));
+  }
 }
 
 std::span<const std::string_view> sweepable_flags() { return kSweepableFlags; }

@@ -14,8 +14,6 @@
 #include "launch/cli/flag_set.h"
 #include "launch/flags/attention_flags.h"
 #include "launch/flags/batch_flags.h"
-#include "launch/flags/checkpoint_flags.h"
-#include "launch/flags/graph_flags.h"
 #include "launch/flags/host_flags.h"
 #include "launch/flags/image_flags.h"
 #include "launch/flags/load_flags.h"
@@ -23,29 +21,21 @@
 #include "launch/flags/model_flags.h"
 #include "launch/flags/output_flags.h"
 #include "launch/flags/parallel_flags.h"
-#include "launch/flags/priority_flags.h"
-#include "launch/flags/service_level_flags.h"
 #include "launch/flags/speculation_flags.h"
 #include "launch/flags/state_flags.h"
-#include "launch/flags/weight_flags.h"
 
 namespace tpsim::launch {
 
 // All subjects side by side, so that a flag is read as SGLang's server_args has it (args.page_size); three
 // are members, whose fields would not say what they are of.
 struct ServerArgs : ModelArgs,
-                    WeightArgs,
                     AttentionArgs,
                     MemoryArgs,
                     StateArgs,
                     BatchArgs,
                     HostArgs,
-                    PriorityArgs,
-                    GraphArgs,
                     LoadArgs,
-                    ServiceLevelArgs,
-                    OutputArgs,
-                    CheckpointArgs {
+                    OutputArgs {
   ParallelArgs parallel;
   SpeculationArgs speculation;
   ImageArgs images;
@@ -75,6 +65,10 @@ std::span<const std::string_view> sweepable_flags();
 // Throws UserError.
 void check_server_args(const ServerArgs& args, bool compare);
 void check_deployment_args(const ServerArgs& args);
+
+// Log lines go to standard error at --log-level. `speaks`: whether this process, 0 of them all, logs at all.
+// Says which of the flags that were given mean nothing to a simulation.
+void set_up_logging(const ServerArgs& args, bool speaks);
 
 // The flags of `tpsim run` or `tpsim compare` from a list of words instead of a command line: the same
 // declarations, checks and sentences. Throws UserError.

@@ -8,6 +8,7 @@
 #include "proto/base/text.h"
 
 namespace tpsim::launch {
+
 void declare_speculation(FlagSet& flags, SpeculationArgs& args) {
   flags.group("Speculative decoding");
   // Notes that a flag was given that means nothing without an algorithm.
@@ -47,15 +48,11 @@ void declare_speculation(FlagSet& flags, SpeculationArgs& args) {
                   noted(word({"prefill", "decode"}, args.attention_mode)));
   flags.add_value("--speculative-draft-attention-backend", "NAME",
                   "of the model that drafts (default: the one that verifies)",
-                  noted([&args](std::string_view flag, const std::string& value) {
-                    text(args.draft_attention_backend.emplace())(flag, value);
-                  }));
+                  noted(text(args.draft_attention_backend)));
   flags.add_value(
       "--speculative-draft-kv-cache-dtype", "DTYPE",
       "of the draft model's KV: auto, bf16, fp8_e4m3 or fp8_e5m2 (default: as --kv-cache-dtype)",
-      noted([&args](std::string_view flag, const std::string& value) {
-        word({"auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2"}, args.draft_kv_cache_dtype)(flag, value);
-      }));
+      noted(word({"auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2"}, args.draft_kv_cache_dtype)));
   flags.add_value("--speculative-draft-model-quantization", "METHOD",
                   "of the draft model's weights, as --quantization, or unquant (default: as the target's)",
                   noted(text(args.draft_quantization)));
@@ -65,8 +62,8 @@ void declare_speculation(FlagSet& flags, SpeculationArgs& args) {
       noted(word({"none", "deepep"}, args.moe_a2a_backend)));
   flags.add_value(
       "--speculative-accept-rates", "RATES",
-      "modeled execution: how often the first guess of draft 1, 2 … is right where those before it "
-      "were, for example 0.8,0.7,0.6, of which the last goes on; or trace: what the trace says",
+      "modeled execution: how often the first guess of draft 1, 2 … is right where those before it were, for "
+      "example 0.8,0.7,0.6, of which the last goes on; or trace: what the trace says",
       noted([&args](std::string_view flag, const std::string& value) {
         args.accept_rates.clear();
         args.accept_from_trace = value == "trace";

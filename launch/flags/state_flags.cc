@@ -6,6 +6,7 @@
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
+
 void declare_states(FlagSet& flags, StateArgs& args) {
   flags.add_value("--mamba-full-memory-ratio", "RATIO",
                   "memory for the states of gated delta-net layers to that of the KV cache (default 0.9)",

@@ -14,9 +14,9 @@
 #include "rank/numeric/collectives.h"
 #include "rank/numeric/numeric_forward.h"
 #include "rank/numeric/vision/image_encoder.h"
-#include "rank/parallel/drafting.h"
 #include "rank/parallel/mpi_session.h"
 #include "rank/parallel/numeric_ranks.h"
+#include "rank/parallel/numeric_speculation.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::launch {

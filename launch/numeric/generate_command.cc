@@ -16,17 +16,15 @@
 #include "launch/cli/standard_output.h"
 #include "launch/deployment/images.h"
 #include "launch/deployment/resolve.h"
-#include "launch/flags/logging.h"
 #include "launch/flags/server_args.h"
 #include "launch/numeric/numeric_commands.h"
-#include "launch/simulation/outputs.h"
 #include "launch/simulation/prompts.h"
 #include "launch/simulation/run_monitor.h"
 #include "launch/simulation/stage.h"
 #include "proto/base/error.h"
 #include "proto/base/output_file.h"
 #include "proto/base/text.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/deployment_executor.h"
 #include "scheduler/engine.h"
 
 namespace tpsim::launch {

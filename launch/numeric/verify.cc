@@ -16,7 +16,7 @@
 #include "launch/deployment/images.h"
 #include "launch/deployment/resolve.h"
 #include "launch/numeric/computing_stage.h"
-#include "launch/simulation/outputs.h"
+#include "launch/simulation/prompts.h"
 #include "launch/simulation/run_monitor.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
@@ -25,8 +25,8 @@
 #include "rank/numeric/dense_reference.h"
 #include "rank/numeric/image_mask.h"
 #include "rank/numeric/vision/image_encoder.h"
-#include "rank/numeric/vision/pixels.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/numeric/vision/patches.h"
+#include "rank/parallel/deployment_executor.h"
 #include "scheduler/engine.h"
 #include "scheduler/workload/images.h"
 
@@ -142,8 +142,20 @@ scheduler::Workload make_workload(const ServerArgs& args, const rank::ModelConfi
   return workload;
 }
 
+// One way to serve the prompts.
+struct Variant {
+  bool chunked = false;  // prefill in small chunks, or whole
+  bool radix = false;    // prefixes are reused, or not
+  bool batched = false;  // all prompts at once, or one after the other
+
+  std::string name() const {
+    return fmt::format("{}, {}, {}", chunked ? "chunked" : "whole", radix ? "radix" : "no radix",
+                       batched ? "batched" : "alone");
+  }
+};
+
 // The command line of one variant.
-ServerArgs variant_args(const ServerArgs& args, const VerifyVariant& variant, std::uint32_t tp_size,
+ServerArgs variant_args(const ServerArgs& args, const Variant& variant, std::uint32_t tp_size,
                         const std::string& backend) {
   ServerArgs out = args;
   out.tp_size = tp_size;
@@ -168,7 +180,7 @@ ServerArgs variant_args(const ServerArgs& args, const VerifyVariant& variant, st
 
 // `tie`: of the largest logit; of two tokens that are nearer to one another either may come, and what follows
 // the other one is another text, which is not compared. 0: there are none.
-void compare(const Expected& expected, const Output& output, const VerifyVariant& variant, double tie,
+void compare(const Expected& expected, const Output& output, const Variant& variant, double tie,
              VerifyRow& row) {
   for (std::size_t i = 0; i < expected.logits.size(); ++i) {
     const double difference =
@@ -335,11 +347,6 @@ class Expectations {
 
 }  // namespace
 
-std::string VerifyVariant::name() const {
-  return fmt::format("{}, {}, {}", chunked ? "chunked" : "whole", radix ? "radix" : "no radix",
-                     batched ? "batched" : "alone");
-}
-
 bool VerifyRow::agrees(double tolerance) const {
   return refused.empty() && largest_difference <= tolerance && wrong_tokens == 0;
 }
@@ -363,7 +370,10 @@ std::vector<Prompt> make_verify_prompts(std::uint32_t vocab_size, std::uint32_t 
   return prompts;
 }
 
-std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, VerifyObserver& observer) {
+std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan,
+                              const std::function<void(const std::string& what, std::uint64_t served,
+                                                       std::uint64_t total)>& on_progress,
+                              const std::function<void(const VerifyRow& row)>& on_row) {
   constexpr unsigned kVariants = 8;
   const std::uint64_t total =
       std::uint64_t{kVariants} * plan.prompts.size() * plan.tp_sizes.size() * plan.backends.size();
@@ -386,8 +396,8 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
         for (unsigned bits = 0; bits < kVariants; ++bits) {
           const std::string what = fmt::format("--tp {} {}", tp_size, backend);
           const std::uint64_t done = (rows.size() * kVariants + bits) * plan.prompts.size();
-          observer.on_progress(what, done, total);
-          const VerifyVariant variant{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
+          on_progress(what, done, total);
+          const Variant variant{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
           const std::vector<Deployment> deployments =
               resolve_deployments(variant_args(of_size, variant, tp_size, backend), /*compare=*/false);
           // Passes of several requests, or after a prefix of another's, mix what is rounded and what is not.
@@ -397,7 +407,7 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
           const bool by_pass = sees_by_pass(deployments.front(), workload);
           if (by_pass && (variant.radix || variant.batched)) continue;
           const Outputs outputs = run_variant(deployments, plan, workload, variant.batched, stage);
-          observer.on_progress("dense reference", done, total);
+          on_progress("dense reference", done, total);
           rank::KeptTokens kept = kept_by(deployments.front());
           const bool rounded = kept.format != NumberFormat::kFp32;
           for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
@@ -414,7 +424,7 @@ std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, Ve
       } catch (const UserError& error) {
         row.refused = error.what();
       }
-      observer.on_row(row);
+      on_row(row);
       rows.push_back(std::move(row));
     }
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,6 @@ struct VerifyPlan {
   double tolerance = 1e-4;  // of a logit, relative to the largest of its prompt
 };
 
-// One way to serve the prompts.
-struct VerifyVariant {
-  bool chunked = false;  // prefill in small chunks, or whole
-  bool radix = false;    // prefixes are reused, or not
-  bool batched = false;  // all prompts at once, or one after the other
-  std::string name() const;
-};
-
 // All variants of one backend at one --tp.
 struct VerifyRow {
   std::uint32_t tp_size = 1;
@@ -41,17 +34,13 @@ struct VerifyRow {
   bool agrees(double tolerance) const;
 };
 
-// Is told how far it is.
-class VerifyObserver {
- public:
-  virtual ~VerifyObserver() = default;
-  // What is computed now, and how many of all requests were served.
-  virtual void on_progress(const std::string& what, std::uint64_t served, std::uint64_t total) = 0;
-  virtual void on_row(const VerifyRow& row) = 0;
-};
-
-// Computes all of it in this process. Throws UserError where the model or a prompt cannot be served at all.
-std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan, VerifyObserver& observer);
+// Computes all of it in this process. `on_progress` is told what is computed now, and how many of all
+// requests were served; `on_row` each row. Throws UserError where the model or a prompt cannot be served at
+// all.
+std::vector<VerifyRow> verify(const ServerArgs& args, const VerifyPlan& plan,
+                              const std::function<void(const std::string& what, std::uint64_t served,
+                                                       std::uint64_t total)>& on_progress,
+                              const std::function<void(const VerifyRow& row)>& on_row);
 
 // Prompts that share prefixes and differ in length, seeded.
 std::vector<Prompt> make_verify_prompts(std::uint32_t vocab_size, std::uint32_t longest, std::uint64_t seed);

@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <optional>
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/selection/registry.h"
@@ -13,7 +16,6 @@
 #include "launch/cli/progress.h"
 #include "launch/cli/standard_output.h"
 #include "launch/deployment/deployment.h"
-#include "launch/flags/logging.h"
 #include "launch/flags/server_args.h"
 #include "launch/numeric/numeric_commands.h"
 #include "launch/numeric/verify.h"
@@ -45,11 +47,10 @@ void declare_flags(FlagSet& flags, VerifyArgs& args) {
                      }
                    }
                  });
-  flags.add_value(
-      "--prompts", "FILE",
-      "JSONL of prompts, {\"prompt_ids\": [1, 2, 3]} a line (default: seeded random ones that share "
-      "prefixes)",
-      text(args.prompts));
+  flags.add_value("--prompts", "FILE",
+                  "JSONL of prompts, {\"prompt_ids\": [1, 2, 3]} a line (default: seeded random ones that "
+                  "share prefixes)",
+                  text(args.prompts));
   flags.add_value("--prompt-length", "TOKENS", "of the longest random prompt (default 48)",
                   count(args.prompt_length, 2, 1U << 20));
   flags.add_value("--max-new-tokens", "N", "greedy tokens of each prompt (default 16)",
@@ -96,37 +97,6 @@ void print_row(const VerifyRow& row, double tolerance) {
   flush_output();
 }
 
-// Rows as they are done, and a bar below them.
-class Table : public VerifyObserver {
- public:
-  Table(double tolerance, ProgressBar::Mode mode) : tolerance_(tolerance), progress_(mode, "verify") {}
-  std::uint32_t disagreeing() const { return disagreeing_; }
-  std::uint32_t refused() const { return refused_; }
-
-  void on_progress(const std::string& what, std::uint64_t served, std::uint64_t total) override {
-    progress_.set_label(what);
-    progress_.update({0, served, total, 0});
-  }
-  void on_row(const VerifyRow& row) override {
-    progress_.erase();
-    if (!headed_) print_head();
-    headed_ = true;
-    print_row(row, tolerance_);
-    if (!row.refused.empty()) {
-      ++refused_;
-    } else if (!row.agrees(tolerance_)) {
-      ++disagreeing_;
-    }
-  }
-
- private:
-  double tolerance_;
-  ProgressBar progress_;
-  bool headed_ = false;
-  std::uint32_t disagreeing_ = 0;
-  std::uint32_t refused_ = 0;
-};
-
 int verify_command(VerifyArgs& args, const rank::MpiSession& session) {
   set_up_logging(args.server, session.process() == 0);
   if (session.num_processes() > 1)
@@ -144,18 +114,30 @@ int verify_command(VerifyArgs& args, const rank::MpiSession& session) {
   plan.prompts = args.prompts.empty()
                      ? make_verify_prompts(model.vocab_size, args.prompt_length, args.server.random_seed)
                      : read_prompts(args.prompts);
-  Table table(plan.tolerance, ProgressBar::mode_for_stderr(!args.server.no_progress));
+  // Rows as they are done, and a bar below them.
+  ProgressBar progress(ProgressBar::mode_for_stderr(!args.server.no_progress), "verify");
+  const auto on_progress = [&progress](const std::string& what, std::uint64_t served, std::uint64_t total) {
+    progress.set_label(what);
+    progress.update({0, served, total, 0});
+  };
+  bool headed = false;
+  const auto on_row = [&](const VerifyRow& row) {
+    progress.erase();
+    if (!std::exchange(headed, true)) print_head();
+    print_row(row, plan.tolerance);
+  };
   std::vector<VerifyRow> rows;
   try {
-    rows = verify(args.server, plan, table);
+    rows = verify(args.server, plan, on_progress, on_row);
   } catch (const Stopped&) {
     spdlog::error("interrupted; the rows that were finished are above");
     return kStoppedEarly;
   }
-  const std::uint32_t disagreeing = table.disagreeing();
-  const std::uint32_t refused = table.refused();
+  const auto refused = std::ranges::count_if(rows, [](const VerifyRow& row) { return !row.refused.empty(); });
+  const auto disagreeing = std::ranges::count_if(
+      rows, [&plan](const VerifyRow& row) { return row.refused.empty() && !row.agrees(plan.tolerance); });
   // What was asked for by name must work; "all" means all that can.
-  if (refused == rows.size() || (refused > 0 && !all))
+  if (refused == std::ssize(rows) || (refused > 0 && !all))
     throw_user_error("--attention-backends: {} of {} rows could not be computed, see above", refused,
                      rows.size());
   print(fmt::format(
@@ -164,7 +146,7 @@ int verify_command(VerifyArgs& args, const rank::MpiSession& session) {
           ? fmt::format("All agree with the dense reference: logits within {:g}, every greedy token.",
                         plan.tolerance)
           : fmt::format("{} of {} rows disagree with the dense reference.", disagreeing,
-                        rows.size() - refused)));
+                        std::ssize(rows) - refused)));
   return disagreeing == 0 ? kDone : kDisagreement;
 }
 

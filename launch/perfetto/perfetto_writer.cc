@@ -69,16 +69,17 @@ PerfettoWriter::Track PerfettoWriter::add_counter(Track parent, std::string_view
   return Track{last_track_};
 }
 
-// `add` adds an entry to the packet's InternedData.
-template <class Add>
-PerfettoWriter::Name PerfettoWriter::intern(Names& names, std::string_view text, Add add) {
+// `add` adds an entry to an InternedData.
+template <class Entry>
+PerfettoWriter::Name PerfettoWriter::intern(Names& names, std::string_view text,
+                                            Entry* (InternedData::*add)()) {
   const auto found = names.find(text);
   if (found != names.end()) return Name{found->second};
   const std::uint64_t iid = names.size() + 1;
   names.emplace(text, iid);
   TracePacket& interning = packet();
   interning.set_sequence_flags(TracePacket::SEQ_NEEDS_INCREMENTAL_STATE);
-  auto& entry = add(*interning.mutable_interned_data());
+  Entry& entry = *(interning.mutable_interned_data()->*add)();
   entry.set_iid(iid);
   if constexpr (requires { entry.set_str(std::string(text)); })
     entry.set_str(std::string(text));
@@ -88,24 +89,19 @@ PerfettoWriter::Name PerfettoWriter::intern(Names& names, std::string_view text,
 }
 
 PerfettoWriter::Name PerfettoWriter::slice_name(std::string_view text) {
-  return intern(
-      slice_names_, text, [](InternedData & data) -> auto& { return *data.add_event_names(); });
+  return intern(slice_names_, text, &InternedData::add_event_names);
 }
 
 PerfettoWriter::Name PerfettoWriter::category(std::string_view text) {
-  return intern(
-      categories_, text, [](InternedData & data) -> auto& { return *data.add_event_categories(); });
+  return intern(categories_, text, &InternedData::add_event_categories);
 }
 
 PerfettoWriter::Name PerfettoWriter::argument_name(std::string_view text) {
-  return intern(
-      argument_names_, text, [](InternedData & data) -> auto& { return *data.add_debug_annotation_names(); });
+  return intern(argument_names_, text, &InternedData::add_debug_annotation_names);
 }
 
 PerfettoWriter::Name PerfettoWriter::argument_word(std::string_view text) {
-  return intern(
-      argument_words_, text,
-      [](InternedData & data) -> auto& { return *data.add_debug_annotation_string_values(); });
+  return intern(argument_words_, text, &InternedData::add_debug_annotation_string_values);
 }
 
 TrackEvent& PerfettoWriter::event(Track track, std::uint64_t time, TrackEvent::Type type) {

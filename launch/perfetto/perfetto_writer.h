@@ -74,8 +74,8 @@ class PerfettoWriter {
   proto::perfetto::TrackEvent& slice(Track track, std::uint64_t time, Name category,
                                      std::span<const Argument> arguments);
   proto::perfetto::TrackDescriptor& describe(Track parent, std::string_view name, std::int32_t place);
-  template <class Add>
-  Name intern(Names& names, std::string_view text, Add add);
+  template <class Entry>
+  Name intern(Names& names, std::string_view text, Entry* (proto::perfetto::InternedData::*add)());
   void flush();
 
   OutputFile& file_;

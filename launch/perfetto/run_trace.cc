@@ -34,35 +34,13 @@ std::string ranks_text(const std::vector<std::uint32_t>& ranks) {
 }  // namespace
 
 RunTrace::RunTrace(OutputFile& file, const TraceWindow& window, std::uint64_t most_bytes)
-    : writer_(file), window_(window), most_bytes_(most_bytes) {
-  names_.step = writer_.category("step");
-  names_.request = writer_.category("request");
-  names_.scheduler = writer_.category("scheduler");
-  constexpr std::array kParts = {"encoder", "attention", "gemm", "other", "launch", "wait", "collective"};
-  for (std::size_t i = 0; i < kParts.size(); ++i) names_.parts[i] = writer_.slice_name(kParts[i]);
-  for (std::size_t i = 0; i < names_.modes.size(); ++i)
-    names_.modes[i] = writer_.slice_name(proto::ForwardMode_Name(static_cast<proto::ForwardMode>(i)));
-  names_.waiting = writer_.slice_name("waiting");
-  names_.prefill = writer_.slice_name("prefill");
-  names_.decode = writer_.slice_name("decode");
-  names_.retracted = writer_.slice_name("retracted");
-  const std::pair<Name*, const char*> arguments[] = {{&names_.step_number, "sequence_number"},
-                                                     {&names_.extend_requests, "extend_requests"},
-                                                     {&names_.extend_tokens, "extend_tokens"},
-                                                     {&names_.cached_tokens, "cached_tokens"},
-                                                     {&names_.decode_requests, "decode_requests"},
-                                                     {&names_.decode_tokens, "decode_tokens"},
-                                                     {&names_.capture_bucket, "capture_bucket"},
-                                                     {&names_.state, "state"},
-                                                     {&names_.input_tokens, "input_tokens"},
-                                                     {&names_.output_tokens, "output_tokens"},
-                                                     {&names_.ttft_ms, "ttft_ms"},
-                                                     {&names_.tpot_ms, "tpot_ms"},
-                                                     {&names_.retractions, "retractions"},
-                                                     {&names_.session, "session"}};
-  for (const auto& [name, text] : arguments) *name = writer_.argument_name(text);
-  constexpr std::array kStates = {"completed", "rejected", "unfinished", "cancelled"};
-  for (std::size_t i = 0; i < kStates.size(); ++i) names_.states[i] = writer_.argument_word(kStates[i]);
+    : writer_(file), window_(window), most_bytes_(most_bytes) {}
+
+std::array<RunTrace::Name, 7> RunTrace::Names::mode_names(PerfettoWriter& writer) {
+  std::array<Name, 7> names;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    names[i] = writer.slice_name(proto::ForwardMode_Name(static_cast<proto::ForwardMode>(i)));
+  return names;
 }
 
 void RunTrace::begin_run(const std::string& name, std::uint32_t num_ranks, std::uint32_t stages,

@@ -11,15 +11,17 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "launch/perfetto/lanes.h"
 #include "launch/perfetto/perfetto_writer.h"
-#include "rank/parallel/rank_groups.h"
+#include "rank/parallel/deployment_executor.h"
 #include "scheduler/records.h"
 
 namespace tpsim::launch {
@@ -29,6 +31,29 @@ namespace tpsim::launch {
 struct TraceWindow {
   double from = 0;
   double until = std::numeric_limits<double>::infinity();
+};
+
+// Where slices that may overlap find a track of their own: as few tracks as are needed at a time, not one for
+// each slice.
+// Lanes are numbered from 0. Invariant: what a lane is given begins at or after the end of what it had.
+class Lanes {
+ public:
+  // The lane of [begin, end]: of those that are free at `begin` the one that was left last, or a new one,
+  // whose number is size() - 1 then. REQUIRES: begin <= end.
+  std::size_t take(std::uint64_t begin, std::uint64_t end) {
+    auto after = free_from_.upper_bound({begin, SIZE_MAX});
+    std::size_t lane = free_from_.size();
+    if (after != free_from_.begin()) {
+      lane = std::prev(after)->second;
+      free_from_.erase(std::prev(after));
+    }
+    free_from_.emplace(end, lane);
+    return lane;
+  }
+  std::size_t size() const { return free_from_.size(); }
+
+ private:
+  std::set<std::pair<std::uint64_t, std::size_t>> free_from_;  // end of its last slice, lane
 };
 
 class RunTrace {
@@ -95,17 +120,42 @@ class RunTrace {
   std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0;
   std::vector<Argument> arguments_;
 
+  // All that the file holds once, in its order.
   struct Names {
-    Name step, request, scheduler;  // categories
-    std::array<Name, 7> parts;      // of a pass
-    std::array<Name, 7> modes;      // proto::ForwardMode
-    Name waiting, prefill, decode, retracted;
+    PerfettoWriter& writer;
+    // Categories.
+    Name step = writer.category("step"), request = writer.category("request"),
+         scheduler = writer.category("scheduler");
+    // Slices: parts of a pass, proto::ForwardMode, and phases of a request.
+    std::array<Name, 7> parts = each(&PerfettoWriter::slice_name, {"encoder", "attention", "gemm", "other",
+                                                                   "launch", "wait", "collective"});
+    std::array<Name, 7> modes = mode_names(writer);
+    Name waiting = writer.slice_name("waiting"), prefill = writer.slice_name("prefill"),
+         decode = writer.slice_name("decode"), retracted = writer.slice_name("retracted");
     // Arguments.
-    Name step_number, extend_requests, extend_tokens, cached_tokens, decode_requests, decode_tokens,
-        capture_bucket;
-    Name state, input_tokens, output_tokens, ttft_ms, tpot_ms, retractions, session;
-    std::array<Name, 4> states;
-  } names_;
+    Name step_number = writer.argument_name("sequence_number"),
+         extend_requests = writer.argument_name("extend_requests"),
+         extend_tokens = writer.argument_name("extend_tokens"),
+         cached_tokens = writer.argument_name("cached_tokens"),
+         decode_requests = writer.argument_name("decode_requests"),
+         decode_tokens = writer.argument_name("decode_tokens"),
+         capture_bucket = writer.argument_name("capture_bucket");
+    Name state = writer.argument_name("state"), input_tokens = writer.argument_name("input_tokens"),
+         output_tokens = writer.argument_name("output_tokens"), ttft_ms = writer.argument_name("ttft_ms"),
+         tpot_ms = writer.argument_name("tpot_ms"), retractions = writer.argument_name("retractions"),
+         session = writer.argument_name("session");
+    std::array<Name, 4> states =
+        each(&PerfettoWriter::argument_word, {"completed", "rejected", "unfinished", "cancelled"});
+
+    template <std::size_t N>
+    std::array<Name, N> each(Name (PerfettoWriter::*intern)(std::string_view),
+                             const char* const (&texts)[N]) {
+      std::array<Name, N> names;
+      for (std::size_t i = 0; i < N; ++i) names[i] = (writer.*intern)(texts[i]);
+      return names;
+    }
+    static std::array<Name, 7> mode_names(PerfettoWriter& writer);
+  } names_{writer_};
 };
 
 }  // namespace tpsim::launch

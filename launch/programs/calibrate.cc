@@ -3,11 +3,8 @@
 #include "launch/programs/program.h"
 
 namespace tpsim::launch {
-namespace {
 
 constexpr LinkedCommand kCommands[] = {{"calibrate", add_calibrate_command}};
-
-}  // namespace
 
 const Program kProgram{"tpsim-calibrate", kCommands};
 

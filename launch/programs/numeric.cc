@@ -4,15 +4,12 @@
 #include "launch/programs/program.h"
 
 namespace tpsim::launch {
-namespace {
 
 constexpr LinkedCommand kCommands[] = {{"run", add_run_command},
                                        {"compare", add_compare_command},
                                        {"generate", add_generate_command},
                                        {"verify", add_verify_command},
                                        {"replay", add_replay_command}};
-
-}  // namespace
 
 const Program kProgram{"tpsim-numeric", kCommands, &kNumericExecution};
 

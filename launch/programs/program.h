@@ -1,11 +1,10 @@
-// The programs behind `tpsim NAME`. Who compares backends need not wait until a server, fits and numeric
+// The programs behind `tpsim NAME`. To compare backends one need not wait until a server, fits and numeric
 // execution are built: they are programs of their own beside tpsim, and each gives way to the one that a
 // command line is for, as git does. One main (launch/tpsim.cc); what a program is linked with is the kProgram
 // of its file in this folder.
 #pragma once
 
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "launch/cli/action.h"
@@ -30,10 +29,9 @@ struct CommandName {
 inline constexpr CommandName kCommandNames[] = {
     {"run", "Serve a workload on one deployment", "tpsim", "tpsim-numeric"},
     {"compare",
-     "Serve the same workload once per attention backend or pair, and once for each value of the "
-     "lists that flags marked [list] are given, such as --tp 4,8 --page-size 1,64: the best setting, the "
-     "Pareto front and a row for each (--report-dir then receives sweep.csv instead of requests.csv and "
-     "steps.csv)",
+     "Serve the same workload once per attention backend or pair, and once for each value of the lists that "
+     "flags marked [list] are given, such as --tp 4,8 --page-size 1,64: the best setting, the Pareto front "
+     "and a row for each (--report-dir then receives sweep.csv instead of requests.csv and steps.csv)",
      "tpsim", "tpsim-numeric"},
     {"generate", "Compute the tokens that a model generates", "tpsim-numeric", "tpsim-numeric"},
     {"verify", "Hold every backend, --tp and way to serve against a dense reference, by computing",
@@ -67,7 +65,7 @@ extern const Program kProgram;
 // Null where this program is linked without the command.
 const LinkedCommand* find_linked(std::string_view command);
 
-// The command that `argv` asks for: its first word, or behind flags the first that names one; null for none.
+// The command that `argv` asks for: its first word, or after flags the first that names one; null for none.
 const CommandName* command_of(int argc, const char* const* argv);
 // The name of the program that carries out `argv`. Whether batches are computed is a guess, on the safe side:
 // what computes can price, too.

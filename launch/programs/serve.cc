@@ -3,11 +3,8 @@
 #include "launch/serve/serve_command.h"
 
 namespace tpsim::launch {
-namespace {
 
 constexpr LinkedCommand kCommands[] = {{"serve", add_serve_command}};
-
-}  // namespace
 
 const Program kProgram{"tpsim-serve", kCommands};
 

@@ -4,10 +4,9 @@
 #include "launch/programs/program.h"
 
 namespace tpsim::launch {
-namespace {
 
-void add_trace_command(CLI::App& command, rank::MpiSession&, Action& action) {
-  add_trace_commands(command, [&action](Action chosen) { action = std::move(chosen); });
+static void add_trace_command(CLI::App& command, rank::MpiSession&, Action& action) {
+  add_trace_commands(command, action);
 }
 
 constexpr LinkedCommand kCommands[] = {{"run", add_run_command},
@@ -15,8 +14,6 @@ constexpr LinkedCommand kCommands[] = {{"run", add_run_command},
                                        {"replay", add_replay_command},
                                        {"backends", add_backends_command},
                                        {"trace", add_trace_command}};
-
-}  // namespace
 
 const Program kProgram{"tpsim", kCommands};
 

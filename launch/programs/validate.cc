@@ -3,11 +3,8 @@
 #include "launch/programs/program.h"
 
 namespace tpsim::launch {
-namespace {
 
 constexpr LinkedCommand kCommands[] = {{"validate", add_validate_command}};
-
-}  // namespace
 
 const Program kProgram{"tpsim-validate", kCommands};
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -149,6 +148,7 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
 }
 
 void CsvWriter::on_step(const scheduler::StepRecord& s) {
+  if (profile_ != nullptr) profile_->add(s);
   if (steps_ == nullptr) return;
   const auto& [tokens, windows, states] = s.pools;
   begin_steps(windows.capacity() > 0, states.capacity() > 0);  // all runs of a file are of one model

@@ -12,10 +12,10 @@
 
 #include "launch/report/record_spool.h"
 #include "launch/report/report_dir.h"
+#include "launch/report/step_profile.h"
 #include "proto/base/output_file.h"
 #include "proto/forward.pb.h"
 #include "scheduler/records.h"
-#include "scheduler/service_levels.h"
 
 namespace tpsim {
 class StateReader;
@@ -39,8 +39,11 @@ class CsvWriter : public scheduler::RunObserver {
   // Opens the files in `dir`. The first column names the backend of each run.
   CsvWriter(ReportDir& dir, const CsvOptions& options);
 
-  // Rows from here on belong to this run.
-  void begin_run(const std::string& backend) { backend_ = backend; }
+  // Rows from here on belong to this run, whose steps `profile` gets, too, if it is not null.
+  void begin_run(const std::string& backend, StepProfile* profile = nullptr) {
+    backend_ = backend;
+    profile_ = profile;
+  }
   void on_request(const scheduler::RequestRecord& record) override;
   void on_step(const scheduler::StepRecord& record) override;
   bool on_progress(const scheduler::Progress&) override { return true; }
@@ -66,6 +69,7 @@ class CsvWriter : public scheduler::RunObserver {
   bool with_states_ = false;
   std::optional<RecordSpool> request_spool_, step_spool_;
   std::string backend_;
+  StepProfile* profile_ = nullptr;
   std::array<std::string_view, proto::ForwardMode_ARRAYSIZE> mode_names_;
   fmt::memory_buffer request_buffer_;
   fmt::memory_buffer step_buffer_;

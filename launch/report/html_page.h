@@ -14,4 +14,8 @@ std::string html_page(const nlohmann::ordered_json& data);
 // Any page that has the marks @CHART_JS@ and, in a script element, @DATA@.
 std::string fill_page(std::string_view page, const nlohmann::ordered_json& data);
 
+// The texts that the build embeds: the page's template and Chart.js.
+std::string_view page_template();
+std::string_view chart_js();
+
 }  // namespace tpsim::launch

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -21,28 +22,21 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 
 Json single(const Message& message, const Reflection& reflection, const FieldDescriptor& field) {
   switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32:
-      return reflection.GetInt32(message, &field);
-    case FieldDescriptor::CPPTYPE_INT64:
-      return reflection.GetInt64(message, &field);
     case FieldDescriptor::CPPTYPE_UINT32:
       return reflection.GetUInt32(message, &field);
     case FieldDescriptor::CPPTYPE_UINT64:
       return reflection.GetUInt64(message, &field);
     case FieldDescriptor::CPPTYPE_DOUBLE:
       return number(reflection.GetDouble(message, &field));
-    case FieldDescriptor::CPPTYPE_FLOAT:
-      return number(reflection.GetFloat(message, &field));
     case FieldDescriptor::CPPTYPE_BOOL:
       return reflection.GetBool(message, &field);
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return reflection.GetEnum(message, &field)->name();
     case FieldDescriptor::CPPTYPE_STRING:
       return reflection.GetString(message, &field);
     case FieldDescriptor::CPPTYPE_MESSAGE:
       return to_json(reflection.GetMessage(message, &field));
+    default:
+      throw std::logic_error("report messages have no field of the type of " + field.full_name());
   }
-  return nullptr;
 }
 
 Json element(const Message& message, const Reflection& reflection, const FieldDescriptor& field, int i) {

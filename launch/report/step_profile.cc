@@ -1,5 +1,7 @@
 #include "launch/report/step_profile.h"
 
+#include <google/protobuf/io/coded_stream.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,18 +11,11 @@
 namespace tpsim::launch {
 namespace {
 
+using Coded = google::protobuf::io::CodedOutputStream;
+
 constexpr double kMicro = 1e6;
 
 std::uint64_t micros_of(double seconds) { return static_cast<std::uint64_t>(std::llround(seconds * kMicro)); }
-
-constexpr std::size_t kMostBytes = 10;  // of a number
-
-// Returns the end of the number.
-char* put_number(std::uint64_t value, char* at) {
-  for (; value >= 0x80; value >>= 7) *at++ = static_cast<char>(value | 0x80);
-  *at++ = static_cast<char>(value);
-  return at;
-}
 
 std::string base64(std::string_view bytes) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -80,24 +75,25 @@ void StepProfile::coarsen() {
 }
 
 std::string StepProfile::encoded() const {
-  constexpr std::size_t kNumbers = 7;  // of a block
-  std::array<char, kNumbers * kMostBytes> row;
+  constexpr std::size_t kNumbers = 7;     // of a block
+  constexpr std::size_t kMostBytes = 10;  // of a number
+  std::array<std::uint8_t, kNumbers * kMostBytes> row;
   std::string bytes;
   bytes.reserve(blocks_.size() * 10);
   std::uint64_t position = 0;  // of the reader's clock, in whole microseconds: roundings do not add up
   for (const Block& block : blocks_) {
     const auto start = micros_of(block.start);
     const std::uint64_t gap = start > position ? start - position : 0;
-    char* at = put_number(gap, row.data());
+    std::uint8_t* at = Coded::WriteVarint64ToArray(gap, row.data());
     position += gap;
     for (const double seconds : {block.prefill_seconds, block.decode_seconds, block.mixed_seconds}) {
       const auto micros = micros_of(seconds);
-      at = put_number(micros, at);
+      at = Coded::WriteVarint64ToArray(micros, at);
       position += micros;
     }
-    at = put_number(block.extend_tokens, at);
-    at = put_number(block.decode_tokens, at);
-    at = put_number(block.steps == steps_per_block_ ? 0 : block.steps, at);
+    at = Coded::WriteVarint64ToArray(block.extend_tokens, at);
+    at = Coded::WriteVarint64ToArray(block.decode_tokens, at);
+    at = Coded::WriteVarint64ToArray(block.steps == steps_per_block_ ? 0 : block.steps, at);
     bytes.append(row.data(), at);
   }
   return base64(bytes);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,8 +12,7 @@
 #include "launch/error_bands/error_band.h"
 #include "launch/error_bands/measured_pairs.h"
 #include "launch/report/comparison.h"
-#include "launch/report/error_lines.h"
-#include "launch/report/run_names.h"
+#include "launch/report/table_lines.h"
 
 namespace tpsim::launch {
 namespace {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 
 namespace tpsim::launch {
 
@@ -17,9 +17,39 @@ std::uint32_t cache_namespace(std::string_view key) {
   return hash == 0 ? 1 : hash;
 }
 
-CallChoice::CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer,
-                       const Options& options)
-    : context_(context), sampling_(sampling), answer_(answer), options_(options), stops_(sampling.stop) {
+StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {
+  for (const std::string& stop : stops_) longest_ = std::max(longest_, stop.size());
+}
+
+std::optional<StopStrings::Match> StopStrings::push(std::string_view piece) {
+  if (longest_ == 0) return std::nullopt;
+  if (tail_.size() >= longest_) tail_.erase(0, tail_.size() - (longest_ - 1));
+  tail_ += piece;
+  std::size_t first = std::string::npos;
+  std::string_view which;
+  for (const std::string& stop : stops_) {
+    const std::size_t at = tail_.find(stop);
+    if (at < first) {
+      first = at;
+      which = stop;
+    }
+  }
+  if (first == std::string::npos) return std::nullopt;
+  return Match{which, tail_.size() - first};
+}
+
+bool StopStrings::may_begin() const {
+  const std::string_view tail = tail_;
+  return std::any_of(stops_.begin(), stops_.end(), [tail](std::string_view stop) {
+    for (std::size_t size = std::min(stop.size() - 1, tail.size()); size > 0; --size) {
+      if (tail.ends_with(stop.substr(0, size))) return true;
+    }
+    return false;
+  });
+}
+
+CallChoice::CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer, bool wants_ids)
+    : context_(context), sampling_(sampling), answer_(answer), wants_ids_(wants_ids), stops_(sampling.stop) {
   if (context.computes && !context.format.skip_tokenizer)
     text_ = context.tokenizer->stream(sampling.skip_special_tokens);
 }
@@ -64,7 +94,7 @@ void CallChoice::take(const TokenNews& news) {
 void CallChoice::take_token(std::uint32_t id) {
   ++answer_.completion_tokens;
   last_id_ = id;
-  if (options_.wants_ids) answer_.add_id(id);
+  if (wants_ids_) answer_.add_id(id);
   const std::vector<std::uint32_t>& stop_ids = sampling_.stop_token_ids;
   if (!stop_ids.empty() && std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end()) {
     if (sampling_.no_stop_trim && text_ != nullptr) add_text(text_->push(id));
@@ -96,15 +126,14 @@ void CallChoice::finish(const TokenNews& news) {
   const auto& eos = context_.eos_ids;
   switch (*news.end) {
     case scheduler::RequestState::kCompleted:
+      answer_.finish = FinishReason{.kind = Kind::kStop};
       if (context_.computes && !sampling_.ignore_eos && answer_.completion_tokens > 0 &&
           std::find(eos.begin(), eos.end(), last_id_) != eos.end())
-        answer_.finish = FinishReason{.kind = Kind::kStop, .matched = std::to_string(last_id_)};
-      else if (ends_by_itself_ && !eos.empty())
-        answer_.finish = FinishReason{.kind = Kind::kStop, .matched = std::to_string(eos.front())};
-      else if (ends_by_itself_)
-        answer_.finish = FinishReason{.kind = Kind::kStop};
-      else
+        answer_.finish->matched = std::to_string(last_id_);
+      else if (!ends_by_itself_)
         answer_.finish = FinishReason{.kind = Kind::kLength, .length = answer_.completion_tokens};
+      else if (!eos.empty())
+        answer_.finish->matched = std::to_string(eos.front());
       return;
     case scheduler::RequestState::kRejected:
       answer_.finish =

@@ -4,14 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launch/serve/live/live_request.h"
-#include "launch/serve/protocol/answer.h"
+#include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/serve_context.h"
-#include "launch/serve/stop_strings.h"
 #include "scheduler/request_source.h"
 
 namespace tpsim::launch {
@@ -19,14 +20,35 @@ namespace tpsim::launch {
 // The namespace of the prefix cache for a client's key; 0 for none.
 std::uint32_t cache_namespace(std::string_view key);
 
+// Finds where an answer ends by one of its stop strings, as its text comes.
+class StopStrings {
+ public:
+  explicit StopStrings(std::vector<std::string> stops);
+
+  struct Match {
+    std::string_view stop;
+    std::size_t bytes_from_start;  // of the text so far, from where the stop string begins to its end
+  };
+  // The next piece of the text. At the first stop string that is whole (the one that begins first), says so;
+  // no further call after it. Nothing for an empty list.
+  std::optional<Match> push(std::string_view piece);
+  // The last `bytes` bytes of the text, as many as a match reaches back at most.
+  std::string_view last(std::size_t bytes) const {
+    return std::string_view(tail_).substr(tail_.size() - bytes);
+  }
+  // Whether the end of the text may be the beginning of a stop string.
+  bool may_begin() const;
+
+ private:
+  const std::vector<std::string> stops_;
+  std::size_t longest_ = 0;
+  std::string tail_;  // what may still be part of a match, and the last piece
+};
+
 class CallChoice {
  public:
-  struct Options {
-    bool wants_ids = true;
-  };
-
   // `answer` and `sampling` must outlive it.
-  CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer, const Options& options);
+  CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer, bool wants_ids);
 
   // How many tokens to ask the replica for.
   std::uint32_t tokens_to_ask(std::uint64_t prompt_tokens);
@@ -52,7 +74,7 @@ class CallChoice {
   ServeContext& context_;
   const SamplingFields& sampling_;
   Answer& answer_;
-  const Options options_;
+  const bool wants_ids_;
   StopStrings stops_;
   std::unique_ptr<TextStream> text_;  // of computed ids
   scheduler::RequestPtr request_;

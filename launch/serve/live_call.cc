@@ -1,14 +1,27 @@
 #include "launch/serve/live_call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <ctime>
+#include <random>
 #include <utility>
 
 #include "launch/serve/call_choice.h"
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
 
 namespace tpsim::launch {
+
+namespace {
+
+// A name that no other request has: 32 hexadecimal digits.
+std::string invented_name() {
+  thread_local std::mt19937_64 random{(std::uint64_t{std::random_device{}()} << 32) | std::random_device{}()};
+  return fmt::format("{:016x}{:016x}", random(), random());
+}
+
+}  // namespace
 
 // One answer's request.
 class LiveCall::Choice final : public LiveRequest {
@@ -16,14 +29,14 @@ class LiveCall::Choice final : public LiveRequest {
   Choice(LiveCall& call, Answer& answer, const SamplingFields& sampling)
       : call_(call),
         text_(call.context_, sampling, answer,
-              {.wants_ids = call.call_.api == GenerateCall::Api::kGenerate}) {}
+              /*wants_ids=*/call.call_.api == GenerateCall::Api::kGenerate) {}
 
   WireThread& thread() const override { return call_.exchange_->thread(); }
 
   void on_news(const TokenNews& news) override {
     if (call_.over_ || answer().finish) return;
     take(news);
-    if (!call_.context_.computes) call_.context_.lateness.note(news.due);
+    if (!call_.context_.computes) call_.context_.counts.note_due(news.due);
   }
 
   Answer& answer() { return text_.answer(); }
@@ -96,13 +109,13 @@ LiveCall::LiveCall(ServeContext& context, std::string_view route, GenerateCall c
       format_ = make_chat_format(call_, context_.format, created);
       break;
   }
-  context_.http.begin(route_, "POST");
+  context_.counts.begin(route_, "POST");
   answers_.resize(prompts_.size() * call_.n);
   unfinished_ = answers_.size();
 }
 
 LiveCall::~LiveCall() {
-  context_.http.end(route_, "POST");
+  context_.counts.end(route_, "POST");
   for (const std::unique_ptr<Choice>& choice : choices_) drop_name(*choice);
 }
 
@@ -111,14 +124,10 @@ void LiveCall::drop_name(Choice& choice) {
   if (std::exchange(choice.named, false)) context_.names.erase(choice.answer().id);
 }
 
-void LiveCall::start(ServeContext& context, std::string_view route, GenerateCall call,
-                     std::vector<std::vector<std::uint32_t>> prompts,
-                     std::chrono::steady_clock::time_point arrived, std::shared_ptr<Exchange> exchange) {
-  const std::shared_ptr<LiveCall> live(
-      new LiveCall(context, route, std::move(call), std::move(prompts), arrived, std::move(exchange)));
-  live->take_names();
-  live->exchange_->listen(live);
-  if (!live->over_) live->begin();
+void LiveCall::start() {
+  take_names();
+  exchange_->listen(shared_from_this());
+  if (!over_) begin();
 }
 
 void LiveCall::take_names() {
@@ -126,7 +135,7 @@ void LiveCall::take_names() {
     const std::vector<std::string>& given = call_.rids;
     std::string name;
     if (call_.n > 1 || given.empty()) {
-      name = RequestNames::invent();
+      name = invented_name();
     } else if (given.size() == answers_.size() && (call_.single || given.size() > 1)) {
       name = given[i];
     } else {
@@ -147,13 +156,13 @@ void LiveCall::begin() {
   }
   if (call_.stream && format_->begins_at_once()) {
     streaming_ = true;
-    context_.http.add(route_, "POST", 200);
+    context_.counts.add(route_, "POST", 200);
     exchange_->begin_stream("text/event-stream; charset=utf-8", context_.answer_headers);
   }
   if (call_.n > 1) {
     submit_prefix(0);
   } else {
-    submit_choices(0, choices_.size(), arrived_);
+    submit_choices(arrived_);
   }
 }
 
@@ -188,13 +197,12 @@ void LiveCall::on_prefix(std::size_t prompt, const TokenNews& news) {
   } else if (prompt + 1 < prompts_.size()) {
     submit_prefix(prompt + 1);
   } else {
-    submit_choices(0, choices_.size(), std::chrono::steady_clock::now());
+    submit_choices(std::chrono::steady_clock::now());
   }
 }
 
-void LiveCall::submit_choices(std::size_t first, std::size_t count,
-                              std::chrono::steady_clock::time_point sent) {
-  for (std::size_t i = first; i < first + count; ++i) {
+void LiveCall::submit_choices(std::chrono::steady_clock::time_point sent) {
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = *choices_[i];
     const std::size_t prompt = i / call_.n;
     auto request = std::make_shared<scheduler::WorkloadRequest>(request_of(prompt, 0));
@@ -226,7 +234,7 @@ void LiveCall::fail(unsigned status, const std::string& message) {
     exchange_->end_stream();
   } else {
     const bool plain = call_.api == GenerateCall::Api::kGenerate && status == 400;
-    context_.http.add(route_, "POST", status);
+    context_.counts.add(route_, "POST", status);
     exchange_->respond(
         {.status = status,
          .body = error_body(plain ? ErrorStyle::kPlain : ErrorStyle::kOpenAi, status, type, message)});
@@ -246,7 +254,7 @@ void LiveCall::flush() {
 void LiveCall::flush_stream() {
   if (!streaming_) {
     streaming_ = true;
-    context_.http.add(route_, "POST", 200);
+    context_.counts.add(route_, "POST", 200);
     exchange_->begin_stream("text/event-stream; charset=utf-8", context_.answer_headers);
   }
   if (!exchange_->ready()) return;
@@ -259,7 +267,7 @@ void LiveCall::flush_stream() {
     if (format_->sends_deltas()) choice->text_.forget_sent();
   }
   const bool last = unfinished_ == 0;
-  if (last) format_->closing(answers(), out_);
+  if (last) format_->closing(answers_, out_);
   exchange_->write(out_);
   if (!last) return;
   exchange_->end_stream();
@@ -273,13 +281,8 @@ void LiveCall::answer_whole() {
     return;
   }
   for (const std::unique_ptr<Choice>& choice : choices_) choice->text_.before_event();
-  context_.http.add(route_, "POST", 200);
-  exchange_->respond({.body = format_->whole(answers()), .headers = context_.answer_headers});
-  end();
-}
-
-void LiveCall::on_gone() {
-  if (over_) return;
+  context_.counts.add(route_, "POST", 200);
+  exchange_->respond({.body = format_->whole(answers_), .headers = context_.answer_headers});
   end();
 }
 

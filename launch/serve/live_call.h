@@ -12,47 +12,41 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launch/serve/live/live_request.h"
-#include "launch/serve/protocol/answer.h"
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/serve_context.h"
-#include "launch/serve/stop_strings.h"
 #include "launch/serve/wire/exchange.h"
-#include "launch/serve/wire/http_request.h"
 
 namespace tpsim::launch {
 
 class LiveCall final : public ExchangeListener, public std::enable_shared_from_this<LiveCall> {
  public:
-  // `prompts`: the tokens of call.prompts. `route`, a constant, is what the answer counts for. Throws Refusal
-  // where a name is another request's.
-  static void start(ServeContext& context, std::string_view route, GenerateCall call,
-                    std::vector<std::vector<std::uint32_t>> prompts,
-                    std::chrono::steady_clock::time_point arrived, std::shared_ptr<Exchange> exchange);
+  // `prompts`: the tokens of call.prompts. `route`, a constant, is what the answer counts for.
+  LiveCall(ServeContext& context, std::string_view route, GenerateCall call,
+           std::vector<std::vector<std::uint32_t>> prompts, std::chrono::steady_clock::time_point arrived,
+           std::shared_ptr<Exchange> exchange);
   ~LiveCall() override;
+  // Serves it. Throws Refusal where a name is another request's.
+  void start();
 
   void on_ready() override { flush(); }
-  void on_gone() override;
+  void on_gone() override { end(); }
 
  private:
   class Choice;
   class Prefix;
 
-  LiveCall(ServeContext& context, std::string_view route, GenerateCall call,
-           std::vector<std::vector<std::uint32_t>> prompts, std::chrono::steady_clock::time_point arrived,
-           std::shared_ptr<Exchange> exchange);
   void take_names();
   void drop_name(Choice& choice);
   void begin();
   void submit_prefix(std::size_t prompt);
   void on_prefix(std::size_t prompt, const TokenNews& news);
-  void submit_choices(std::size_t first, std::size_t count, std::chrono::steady_clock::time_point sent);
+  void submit_choices(std::chrono::steady_clock::time_point sent);
   scheduler::WorkloadRequest request_of(std::size_t prompt, std::uint32_t max_new_tokens) const;
   void on_finished(Choice& choice);
   void fail(unsigned status, const std::string& message);
@@ -60,7 +54,6 @@ class LiveCall final : public ExchangeListener, public std::enable_shared_from_t
   void flush_stream();
   void answer_whole();
   void end();
-  std::span<Answer> answers() { return answers_; }
 
   ServeContext& context_;
   const std::string_view route_;

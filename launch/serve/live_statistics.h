@@ -7,8 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace tpsim::launch {
@@ -95,13 +99,10 @@ struct LiveSample {
   double mean_inter_token = 0;  // seconds; 0: none
 };
 
-// Answers over HTTP.
-struct HttpCount {
-  std::string endpoint;  // the route's pattern, never what a client sent
-  std::string method;
-  unsigned status = 0;
-  std::uint64_t count = 0;
-};
+// Calls over HTTP by their route's pattern, never what a client sent, and their method: those for tokens that
+// are being answered; and answers, by their status, too. Views of constants.
+using HttpActive = std::map<std::pair<std::string_view, std::string_view>, std::uint64_t>;
+using HttpResponses = std::map<std::tuple<std::string_view, std::string_view, unsigned>, std::uint64_t>;
 
 // How a scheduler stands.
 struct LiveQueues {
@@ -130,7 +131,6 @@ struct LiveStatistics : LiveQueues {
   // How things stand.
   std::vector<LiveQueues> ranks;             // each data-parallel one; empty: there is one
   std::uint64_t pending_prefill_tokens = 0;  // prompts of waiting requests
-  std::uint64_t last_batch_requests = 0;     // of the last pass
   bool last_pass_used_graph = false;
   std::uint64_t decode_sum_seq_lens = 0;  // tokens of the requests that run
   double gen_throughput = 0;              // generated tokens per second over the last few seconds
@@ -158,11 +158,10 @@ struct LiveStatistics : LiveQueues {
   std::uint64_t graph_steps = 0;    // that replayed a captured graph
   double gpu_seconds = 0;           // of all passes
   double prefill_gpu_seconds = 0;   // of those with an extend part
-  std::uint64_t merged_deltas =
-      0;  // pieces of answers that went out with later ones, because a reader was slow
+  std::uint64_t merged_deltas = 0;  // pieces of answers that went out with later ones: a reader was slow
 
-  std::vector<HttpCount> http_responses;
-  std::vector<HttpCount> http_active;  // without a status: calls for tokens that are being answered
+  HttpResponses http_responses;
+  HttpActive http_active;
 
   LiveHistogram ttft{kTtftEdges};
   LiveHistogram inter_token{kInterTokenEdges};

@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
 namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
 
 std::string chat_text(const ServeContext& context, const GenerateCall& call) {
   try {
@@ -52,23 +57,30 @@ void check(const ServeContext& context, const std::vector<std::uint32_t>& ids,
   if (!sampling.max_new_tokens) return;
   const std::uint64_t wanted = *sampling.max_new_tokens;
   if (length + wanted > context.context_length)
-    refuse_value(
-        fmt::format("Requested token count exceeds the model's maximum context length of {} tokens. You "
-                    "requested a total of {} "
-                    "tokens: {} tokens from the input messages and {} tokens for the completion. Please "
-                    "reduce the number of "
-                    "tokens in the input messages or the completion to fit within the limit.",
-                    context.context_length, length + wanted, length, wanted));
+    refuse_value(fmt::format(
+        "Requested token count exceeds the model's maximum context length of {} tokens. You requested a "
+        "total of {} tokens: {} tokens from the input messages and {} tokens for the completion. Please "
+        "reduce the number of tokens in the input messages or the completion to fit within the limit.",
+        context.context_length, length + wanted, length, wanted));
   if (context.max_output_tokens && wanted > *context.max_output_tokens)
     refuse_value(fmt::format("{} tokens for the completion are more than --max-output-tokens {} allows",
                              wanted, *context.max_output_tokens));
 }
 
-}  // namespace
-
-std::vector<std::uint32_t> chat_tokens(const ServeContext& context, const GenerateCall& call) {
-  return context.tokenizer->encode(chat_text(context, call), !context.chat->real());
+void needs_tokenizer(const ServeContext& context) {
+  if (context.format.skip_tokenizer)
+    refuse_value("--skip-tokenizer-init: this server has no tokenizer; start it without");
 }
+
+std::string answer(const ServeContext& context, ordered_json tokens, ordered_json count) {
+  ordered_json out;
+  out["tokens"] = std::move(tokens);
+  out["count"] = std::move(count);
+  out["max_model_len"] = context.context_length;
+  return out.dump();
+}
+
+}  // namespace
 
 std::vector<std::vector<std::uint32_t>> tokenize(const ServeContext& context, GenerateCall& call) {
   if (call.sampling.size() == 1) call.sampling.resize(call.prompts.size(), call.sampling.front());
@@ -85,6 +97,52 @@ std::vector<std::vector<std::uint32_t>> tokenize(const ServeContext& context, Ge
       call.prompts[i].text = context.tokenizer->decode(prompts.back(), true);
   }
   return prompts;
+}
+
+std::string tokenize_answer(const ServeContext& context, std::string_view body) {
+  needs_tokenizer(context);
+  const json object = parse_json_object(body);
+  const JsonFields fields(object);
+  const json* const prompt = fields.find("prompt");
+  const bool chat = fields.find("messages") != nullptr;
+  if (chat == (prompt != nullptr))
+    refuse_field("body", "Value error, Exactly one of 'prompt' or 'messages' must be provided.");
+  if (chat) {
+    GenerateCall call = parse_chat(body, context.parse_limits);
+    const std::vector<std::uint32_t> ids =
+        context.tokenizer->encode(chat_text(context, call), !context.chat->real());
+    return answer(context, ids, ids.size());
+  }
+  const bool special = fields.boolean("add_special_tokens", true);
+  if (prompt->is_string()) {
+    const std::vector<std::uint32_t> ids = context.tokenizer->encode(prompt->get<std::string>(), special);
+    return answer(context, ids, ids.size());
+  }
+  ordered_json tokens = ordered_json::array(), counts = ordered_json::array();
+  for (const std::string& text : fields.texts("prompt")) {
+    const std::vector<std::uint32_t> ids = context.tokenizer->encode(text, special);
+    tokens.push_back(ids);
+    counts.push_back(ids.size());
+  }
+  return answer(context, std::move(tokens), std::move(counts));
+}
+
+std::string detokenize_answer(const ServeContext& context, std::string_view body) {
+  needs_tokenizer(context);
+  const json object = parse_json_object(body);
+  const JsonFields fields(object);
+  const json* const tokens = fields.find("tokens");
+  if (tokens == nullptr) refuse_field("tokens", "Field required");
+  const bool skip_special = fields.boolean("skip_special_tokens", true);
+  ordered_json out;
+  if (tokens->is_array() && !tokens->empty() && tokens->front().is_array()) {
+    out["text"] = ordered_json::array();
+    for (const json& ids : *tokens)
+      out["text"].push_back(context.tokenizer->decode(token_ids(ids, "tokens"), skip_special));
+  } else {
+    out["text"] = context.tokenizer->decode(token_ids(*tokens, "tokens"), skip_special);
+  }
+  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 }  // namespace tpsim::launch

@@ -1,7 +1,10 @@
-// The prompts of a call as tokens.
+// The prompts of a call as tokens; and /tokenize and /detokenize (TokenizeRequest and DetokenizeRequest of
+// SGLang 0.5.12).
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/serve/protocol/generate_call.h"
@@ -13,7 +16,8 @@ namespace tpsim::launch {
 // `call.sampling`, of which there is then one for each prompt. Takes as long as tokenizing does. Throws
 // Refusal with SGLang's sentences for what does not fit.
 std::vector<std::vector<std::uint32_t>> tokenize(const ServeContext& context, GenerateCall& call);
-// Of a chat alone, however many they are. REQUIRES: the server has a tokenizer. Throws Refusal.
-std::vector<std::uint32_t> chat_tokens(const ServeContext& context, const GenerateCall& call);
+// The bodies of the answers. Throw Refusal. Take as long as tokenizing does.
+std::string tokenize_answer(const ServeContext& context, std::string_view body);
+std::string detokenize_answer(const ServeContext& context, std::string_view body);
 
 }  // namespace tpsim::launch

@@ -7,6 +7,7 @@
 
 #include "launch/cli/flag_set.h"
 #include "launch/flags/server_args.h"
+#include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/wire/wire_config.h"
 #include "proto/host.pb.h"
 
@@ -17,12 +18,8 @@ struct ServeArgs {
   WireConfig wire;
   std::string api_key, admin_api_key;  // empty: none is asked for
   std::string served_model_name;       // empty: --model-path
-  std::string weight_version = "default";
-  std::string tokenizer_path;  // empty: the model's folder
-  bool skip_tokenizer_init = false;
-  bool incremental_streaming_output = false;
-  bool stream_response_default_include_usage = false;
-  bool enable_cache_report = false;
+  std::string tokenizer_path;          // empty: the model's folder
+  FormatOptions format;
   double speedup = 1;
   std::uint32_t default_output_tokens = 256;
   std::optional<std::uint32_t> max_output_tokens;

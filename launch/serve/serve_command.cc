@@ -5,19 +5,21 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "launch/cli/flag_command.h"
 #include "launch/cli/standard_output.h"
 #include "launch/deployment/resolve.h"
-#include "launch/flags/logging.h"
-#include "launch/serve/drain.h"
+#include "launch/flags/server_args.h"
 #include "launch/serve/live/live_replica.h"
 #include "launch/serve/live/wall_clock.h"
 #include "launch/serve/serve_args.h"
@@ -29,8 +31,7 @@
 #include "launch/tokenizer/open.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "rank/parallel/rank_lost.h"
-#include "scheduler/releases/sglang_release.h"
+#include "rank/parallel/deployment_executor.h"
 
 namespace tpsim::launch {
 namespace {
@@ -74,7 +75,7 @@ LiveDescription describe(const ServeArgs& args, const Deployment& deployment, co
 // What a client should know of the answers.
 std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& opened) {
   std::vector<std::string> notes = opened.notes;
-  if (args.skip_tokenizer_init) notes.clear();
+  if (args.format.skip_tokenizer) notes.clear();
   if (!args.server.numeric())
     notes.push_back(
         "answers are invented: no model computed them, only how long they take; they have max_new_tokens "
@@ -85,29 +86,25 @@ std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& 
 ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const OpenedTokenizer& opened) {
   ServerInfo info;
   const scheduler::SchedulerConfig& config = deployment.scheduler;
+  info.live = describe(args, deployment, opened);
   info.header = deployment.header;
-  info.model_path = args.server.model_path;
   info.tokenizer_path = args.tokenizer_path.empty() ? args.server.model_path : args.tokenizer_path;
-  info.served_model_name = args.model_name();
-  info.weight_version = args.weight_version;
+  info.weight_version = args.format.weight_version;
   if (!deployment.model.architecture.empty()) info.architectures = {deployment.model.architecture};
   info.has_image_understanding = args.server.images.enable_multimodal;
   info.sglang_release = config.sglang_release.name;
-  info.context_length = config.context_length;
   info.max_total_num_tokens = config.max_total_num_tokens;
   info.max_running_requests = config.max_running_requests;
   // As the scheduler refuses prompts: SGLang's max_req_input_len.
   constexpr std::uint64_t kHeadroom = 6;
   const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, config.max_total_num_tokens);
   info.max_req_input_len = static_cast<std::uint32_t>(longest > kHeadroom ? longest - kHeadroom : 0);
-  info.dp_size = config.data_parallel.size;
-  info.speedup = args.speedup;
   info.front_end = front_end_kind(args);
   info.client_seconds = args.server.client_seconds.value_or(0);
-  info.tokenizer = args.skip_tokenizer_init ? "none" : opened.tokenizer->name();
-  info.chat_template = args.skip_tokenizer_init ? "none" : opened.chat->name();
-  info.real_tokenizer = !args.skip_tokenizer_init && opened.tokenizer->real();
-  info.real_chat_template = !args.skip_tokenizer_init && opened.chat->real();
+  info.tokenizer = args.format.skip_tokenizer ? "none" : opened.tokenizer->name();
+  info.chat_template = args.format.skip_tokenizer ? "none" : opened.chat->name();
+  info.real_tokenizer = !args.format.skip_tokenizer && opened.tokenizer->real();
+  info.real_chat_template = !args.format.skip_tokenizer && opened.chat->real();
   info.notes = notes_of(args, opened);
   info.started = std::time(nullptr);
   return info;
@@ -133,6 +130,48 @@ std::string url_of(const WireConfig& wire, std::uint16_t port) {
   return fmt::format("http://{}:{}", six ? fmt::format("[{}]", wire.host) : wire.host, port);
 }
 
+// The end of a server: a signal closes the door, and the calls inside are answered.
+class Drain {
+ public:
+  // `draining` is set when it begins. `timeout`: seconds that answers may take after it; none: as long as
+  // they take.
+  Drain(HttpServer& server, const StopFlag::Unhurried& signal, std::atomic<bool>& draining,
+        std::optional<double> timeout)
+      : server_(server), signal_(signal), draining_(draining), timeout_(timeout) {}
+
+  // Asked again and again: whether the server goes on. Begins the drain at the first signal
+  // (proto/base/stop_flag.h).
+  bool go_on() {
+    if (!signal_.asked()) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (!draining_) {
+      draining_ = true;
+      began_ = now;
+      server_.drain();
+      spdlog::warn("a signal came: no new calls are taken, {} that have begun are answered{}",
+                   server_.exchanges(), server_.exchanges() > 0 ? "; a second signal ends at once" : "");
+    }
+    if (server_.exchanges() == 0) return false;
+    return !timeout_ || std::chrono::duration<double>(now - began_).count() < *timeout_;
+  }
+
+  // After the answers that were cut off were told so: gives them a moment to get out.
+  void last_words() const {
+    constexpr std::chrono::milliseconds kMoment{500};
+    constexpr std::chrono::milliseconds kLook{5};
+    const auto end = std::chrono::steady_clock::now() + kMoment;
+    while (server_.exchanges() > 0 && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(kLook);
+  }
+
+ private:
+  HttpServer& server_;
+  const StopFlag::Unhurried& signal_;
+  std::atomic<bool>& draining_;
+  const std::optional<double> timeout_;
+  std::chrono::steady_clock::time_point began_;
+};
+
 int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deployment& deployment) {
   const auto began = std::chrono::steady_clock::now();
   for (const std::string& note : deployment.notes) spdlog::info("{}", note);
@@ -152,22 +191,19 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   // From here on a signal means: answer what has begun.
   const StopFlag::Unhurried unhurried;
   const WallClock clock(args.speedup);
-  LiveDescription description = describe(args, deployment, opened);
+  LiveDescription description = info.live;
   description.startup_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   LiveReplica replica({.computes = args.server.numeric(), .max_queued_requests = args.max_queued_requests},
                       deployment.scheduler, serve_front_end(args, deployment.host), *executor, clock,
                       std::move(description));
+  FormatOptions format = args.format;
+  format.tokenizer_note = tokenizer_note(info);
   ServeContext context{.replica = replica,
                        .tokenizer = opened.tokenizer,
                        .chat = opened.chat,
                        .invented = InventedAnswers(*opened.tokenizer, vocab_size),
-                       .format = {.weight_version = args.weight_version,
-                                  .skip_tokenizer = args.skip_tokenizer_init,
-                                  .tokenizer_note = tokenizer_note(info),
-                                  .incremental_streaming_output = args.incremental_streaming_output,
-                                  .enable_cache_report = args.enable_cache_report,
-                                  .default_include_usage = args.stream_response_default_include_usage},
+                       .format = std::move(format),
                        .parse_limits = {.max_prompts = args.max_prompts_per_call},
                        .computes = args.server.numeric(),
                        .eos_ids = eos_of(deployment, *opened.tokenizer),
@@ -177,13 +213,13 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
                        .default_output_tokens = args.default_output_tokens,
                        .max_output_tokens = args.max_output_tokens,
                        .max_open_requests = args.max_open_requests,
-                       .model_name = args.model_name(),
                        .answer_headers = answer_headers(info)};
   Service service({.api_key = args.api_key, .admin_api_key = args.admin_api_key}, context, info);
   HttpServer server(args.wire, service);
   service.watch(server);
   server.start();
-  print(fmt::format("tpsim: {} is served at {}\n", info.served_model_name, url_of(args.wire, server.port())));
+  print(fmt::format("tpsim: {} is served at {}\n", info.live.served_model_name,
+                    url_of(args.wire, server.port())));
   flush_output();
 
   Drain drain(server, unhurried, context.draining, args.drain_timeout);

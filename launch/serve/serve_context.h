@@ -2,24 +2,101 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "launch/serve/http_counts.h"
 #include "launch/serve/invented_answers.h"
-#include "launch/serve/lateness.h"
 #include "launch/serve/live/live_replica.h"
+#include "launch/serve/live_statistics.h"
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
-#include "launch/serve/request_names.h"
-#include "launch/serve/wire/http_request.h"
+#include "launch/serve/wire/http_message.h"
 #include "launch/tokenizer/chat_template.h"
 #include "launch/tokenizer/tokenizer.h"
 
 namespace tpsim::launch {
+
+// What clients were answered, and how late. Any thread. `route` and `method` are views of constants.
+class ServeCounts {
+ public:
+  void add(std::string_view route, std::string_view method, unsigned status) {
+    const std::lock_guard lock(mutex_);
+    ++responses_[{route, method, status}];
+  }
+  // A call has begun, or is over, that takes a while.
+  void begin(std::string_view route, std::string_view method) {
+    const std::lock_guard lock(mutex_);
+    ++active_[{route, method}];
+  }
+  void end(std::string_view route, std::string_view method) {
+    const std::lock_guard lock(mutex_);
+    --active_[{route, method}];
+  }
+  // What was due at `due` has just left: the socket has it.
+  void note_due(std::chrono::steady_clock::time_point due) {
+    const double late = std::chrono::duration<double>(std::chrono::steady_clock::now() - due).count();
+    const std::lock_guard lock(mutex_);
+    lateness_.observe(late);
+  }
+  void copy_to(LiveStatistics& live) const {
+    const std::lock_guard lock(mutex_);
+    live.http_responses = responses_;
+    live.http_active = active_;
+    live.lateness = lateness_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  HttpResponses responses_;
+  HttpActive active_;
+  LiveHistogram lateness_{kLatenessEdges};
+};
+
+// The requests that are open under the names that clients know them by (SGLang's rid). Any thread.
+class RequestNames {
+ public:
+  // Makes `name` stand for a request that is not submitted yet. False: it stands for another one.
+  bool reserve(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return ids_.emplace(name, kNotSubmitted).second;
+  }
+  // Submitted, as the replica's number `id`.
+  void set(const std::string& name, std::uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    ids_.insert_or_assign(name, id);
+  }
+  void erase(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    ids_.erase(name);
+  }
+  bool contains(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    return ids_.contains(name);
+  }
+  // The numbers of all whose names begin with `prefix`; of all, if it is empty.
+  std::vector<std::uint64_t> starting_with(std::string_view prefix) const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::uint64_t> ids;
+    for (auto at = ids_.lower_bound(prefix); at != ids_.end() && at->first.starts_with(prefix); ++at) {
+      if (at->second != kNotSubmitted) ids.push_back(at->second);
+    }
+    return ids;
+  }
+
+ private:
+  static constexpr std::uint64_t kNotSubmitted = ~std::uint64_t{0};
+
+  mutable std::mutex mutex_;
+  std::map<std::string, std::uint64_t, std::less<>> ids_;
+};
 
 struct ServeContext {
   LiveReplica& replica;
@@ -36,12 +113,10 @@ struct ServeContext {
   std::uint32_t default_output_tokens = 256;
   std::optional<std::uint32_t> max_output_tokens = {};
   std::uint64_t max_open_requests = 65536;
-  std::string model_name;
   HttpHeaders answer_headers = {};  // of every answer that has tokens
 
   RequestNames names = {};
-  HttpCounts http = {};
-  Lateness lateness = {};
+  ServeCounts counts = {};
   std::atomic<std::uint64_t> answers = 0;        // seeds of invented ones
   std::atomic<std::uint64_t> merged_deltas = 0;  // see LiveStatistics
   std::atomic<std::uint64_t> invalid_requests = 0;

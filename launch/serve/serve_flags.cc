@@ -1,9 +1,8 @@
 #include <algorithm>
-#include <limits>
 #include <thread>
 
 #include "launch/cli/flag_values.h"
-#include "launch/deployment/front_end.h"
+#include "launch/deployment/host.h"
 #include "launch/flags/server_args.h"
 #include "launch/serve/serve_args.h"
 #include "proto/base/error.h"
@@ -30,19 +29,19 @@ void declare_server(FlagSet& flags, ServeArgs& args) {
   flags.add_value("--served-model-name", "NAME", "that /v1/models says (default: --model-path)",
                   text(args.served_model_name));
   flags.add_value("--weight-version", "NAME", "that answers carry (default \"default\")",
-                  text(args.weight_version));
+                  text(args.format.weight_version));
   flags.add_value("--tokenizer-path", "DIR", "folder of the tokenizer (default: --model-path)",
                   text(args.tokenizer_path));
   flags.add_switch("--skip-tokenizer-init", "prompts come, and answers go, as token ids",
-                   args.skip_tokenizer_init);
+                   args.format.skip_tokenizer);
   flags.add_value("--stream-interval", "TOKENS", "of an answer that go out together (default 1)",
                   count(args.server.stream_interval, 1));
   for (const char* name : {"--incremental-streaming-output", "--stream-output"})
     flags.add_switch(name, "streams of /generate carry what is new, not all so far",
-                     args.incremental_streaming_output);
+                     args.format.incremental_streaming_output);
   flags.add_switch("--stream-response-default-include-usage", "streams of OpenAI's protocol end with usage",
-                   args.stream_response_default_include_usage);
-  flags.add_switch("--enable-cache-report", "usage tells cached tokens", args.enable_cache_report);
+                   args.format.default_include_usage);
+  flags.add_switch("--enable-cache-report", "usage tells cached tokens", args.format.enable_cache_report);
 }
 
 void declare_clock(FlagSet& flags, ServeArgs& args) {
@@ -118,7 +117,7 @@ void check_serve_args(const ServeArgs& args) {
   if (args.server.client_seconds && front_end_kind(args) == "none")
     throw_user_error("--client-seconds {}: is part of --front-end text or ids, and there is none",
                      format_real(*args.server.client_seconds));
-  if (args.skip_tokenizer_init && !args.tokenizer_path.empty())
+  if (args.format.skip_tokenizer && !args.tokenizer_path.empty())
     throw_user_error("--tokenizer-path {}: excludes --skip-tokenizer-init, which needs no tokenizer",
                      args.tokenizer_path);
   if (!args.admin_api_key.empty() && args.admin_api_key == args.api_key)
@@ -128,7 +127,7 @@ void check_serve_args(const ServeArgs& args) {
 std::string front_end_kind(const ServeArgs& args) {
   if (args.server.front_end) return *args.server.front_end;
   if (args.server.numeric()) return "none";
-  return args.skip_tokenizer_init ? "ids" : "text";
+  return args.format.skip_tokenizer ? "ids" : "text";
 }
 
 scheduler::FrontEndConfig serve_front_end(const ServeArgs& args, const proto::HostProfile& host) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <ctime>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "launch/serve/live_statistics.h"
@@ -13,18 +12,15 @@
 namespace tpsim::launch {
 
 struct ServerInfo {
+  LiveDescription live;
   proto::RunReport header;  // of the deployment: server_args and what was chosen
-  std::string model_path, tokenizer_path, served_model_name, weight_version;
-  std::string model_type;
+  std::string tokenizer_path, weight_version;
   std::vector<std::string> architectures;
   bool has_image_understanding = false;
-  std::string sglang_release;  // simulated
-  std::uint32_t context_length = 0;
+  std::string sglang_release;              // simulated
   std::uint64_t max_total_num_tokens = 0;  // of one data-parallel rank
   std::uint32_t max_running_requests = 0;  // of one data-parallel rank
   std::uint32_t max_req_input_len = 0;
-  std::uint32_t dp_size = 1;
-  double speedup = 1;
   std::string front_end;                 // simulated: "text", "ids" or "none"
   double client_seconds = 0;             // of it: simulated clients, for none that really runs
   std::string tokenizer, chat_template;  // their names

@@ -7,7 +7,6 @@
 #include <boost/algorithm/string/trim.hpp>
 #include <boost/asio/post.hpp>
 #include <charconv>
-#include <chrono>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -16,10 +15,9 @@
 #include "launch/serve/page/live_page.h"
 #include "launch/serve/page/prometheus_text.h"
 #include "launch/serve/prompt_tokens.h"
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
 #include "launch/serve/refused_routes.h"
-#include "launch/serve/token_routes.h"
 #include "proto/base/text.h"
 
 namespace tpsim::launch {
@@ -46,6 +44,19 @@ bool is_json(const HttpRequest& request) {
   std::string type = request.content_type.substr(0, request.content_type.find(';'));
   boost::algorithm::trim_right(type);
   return boost::algorithm::iequals(type, "application/json");
+}
+
+// Why `work` cannot be carried out; none: it was.
+template <typename Work>
+std::optional<Refusal> refusal_of(const Work& work) {
+  try {
+    work();
+    return std::nullopt;
+  } catch (const Refusal& refusal) {
+    return refusal;
+  } catch (const std::exception& error) {
+    return Refusal(500, "InternalServerError", fmt::format("Internal server error: {}", error.what()));
+  }
 }
 
 }  // namespace
@@ -99,14 +110,13 @@ bool Service::admitted(Key key, const HttpRequest& request) const {
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const Route* const route = find_route(request.path);
-  const RefusedRoute* const refused = route == nullptr ? find_refused_route(request.path) : nullptr;
-  const std::string_view counted = route != nullptr     ? route->path
-                                   : refused != nullptr ? refused->path
-                                                        : std::string_view("other");
+  std::optional<RefusedRoute> refused;
+  if (route == nullptr) refused = find_refused_route(request.path);
+  const std::string_view counted = route != nullptr ? route->path : refused ? refused->path : "other";
   Call call{std::move(request), std::move(exchange), counted};
   if (!admitted(route == nullptr ? Key::kUser : route->key, call.request)) {
     respond(call, {.status = 401, .body = R"({"error":"Unauthorized"})"});
-  } else if (refused != nullptr) {
+  } else if (refused) {
     // No 5xx: clients would try again.
     refuse_call(call, 404, "NotFoundError", fmt::format("{}: {}", refused->path, refused->why));
   } else if (route == nullptr) {
@@ -123,14 +133,14 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
 
 HttpResponse Service::refuse(unsigned status, const std::string& sentence) {
   ++context_.invalid_requests;
-  context_.http.add("other", "", status);
+  context_.counts.add("other", "", status);
   return {.status = status, .body = error_body(ErrorStyle::kOpenAi, status, status_name(status), sentence)};
 }
 
 void Service::respond(const Call& call, HttpResponse response) {
   static constexpr std::string_view kMethods[] = {"GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS"};
   const auto known = std::find(std::begin(kMethods), std::end(kMethods), call.request.method);
-  context_.http.add(call.route, known == std::end(kMethods) ? "" : *known, response.status);
+  context_.counts.add(call.route, known == std::end(kMethods) ? "" : *known, response.status);
   if (response.status >= 400 && response.status < 500) ++context_.invalid_requests;
   call.exchange->respond(response);
 }
@@ -165,43 +175,34 @@ void Service::begin(Call call, GenerateCall (*parse)(std::string_view, const Par
     Call call;
     GenerateCall parsed;
     std::vector<std::vector<std::uint32_t>> prompts;
-    std::unique_ptr<Refusal> refusal;
+    std::optional<Refusal> refusal;
     bool native_stream = false;
   };
   const auto outcome = std::make_shared<Outcome>();
   outcome->call = std::move(call);
   const bool here = outcome->call.request.body.size() < kLongBody;
-  try {
+  outcome->refusal = refusal_of([&] {
     outcome->parsed = parse(outcome->call.request.body, context_.parse_limits);
     std::string().swap(outcome->call.request.body);
     outcome->native_stream = outcome->parsed.stream && outcome->parsed.api == GenerateCall::Api::kGenerate;
     outcome->prompts = tokenize(context_, outcome->parsed);
-  } catch (const Refusal& refusal) {
-    outcome->refusal = std::make_unique<Refusal>(refusal);
-  } catch (const std::exception& error) {
-    outcome->refusal = std::make_unique<Refusal>(500, "InternalServerError",
-                                                 fmt::format("Internal server error: {}", error.what()));
-  }
+  });
   const auto finish = [this, outcome] {
-    if (outcome->refusal == nullptr) {
-      try {
-        start(outcome->call, std::move(outcome->parsed), std::move(outcome->prompts));
-      } catch (const Refusal& refusal) {
-        refused(outcome->call, refusal, outcome->native_stream);
-      }
-    } else {
-      refused(outcome->call, *outcome->refusal, outcome->native_stream || outcome->refusal->in_stream);
+    if (!outcome->refusal) {
+      outcome->refusal = refusal_of([&] {
+        std::make_shared<LiveCall>(context_, outcome->call.route, std::move(outcome->parsed),
+                                   std::move(outcome->prompts), outcome->call.request.arrived,
+                                   outcome->call.exchange)
+            ->start();
+      });
     }
+    if (outcome->refusal)
+      refused(outcome->call, *outcome->refusal, outcome->native_stream || outcome->refusal->in_stream);
   };
   if (here)
     finish();
   else
     outcome->call.exchange->thread().post(finish);
-}
-
-void Service::start(Call& call, GenerateCall parsed, std::vector<std::vector<std::uint32_t>> prompts) {
-  LiveCall::start(context_, call.route, std::move(parsed), std::move(prompts), call.request.arrived,
-                  call.exchange);
 }
 
 // What /generate finds wrong with a value it says within the stream that was asked for.
@@ -213,7 +214,7 @@ void Service::refused(Call& call, const Refusal& refusal, bool native_stream) {
     return;
   }
   ++context_.invalid_requests;
-  context_.http.add(call.route, "POST", 200);
+  context_.counts.add(call.route, "POST", 200);
   call.exchange->begin_stream("text/event-stream; charset=utf-8", {});
   call.exchange->write(fmt::format("data: {}\n\ndata: [DONE]\n\n",
                                    error_body(ErrorStyle::kPlain, 400, refusal.type, refusal.what())));
@@ -233,14 +234,8 @@ void Service::answer_tokens(Call call, std::string (*answer)(const ServeContext&
   boost::asio::post(*background_, [this, shared, answer] {
     HttpResponse response;
     response.headers = context_.answer_headers;
-    std::optional<Refusal> refusal;
-    try {
-      response.body = answer(context_, shared->request.body);
-    } catch (const Refusal& refused) {
-      refusal = refused;
-    } catch (const std::exception& error) {
-      refusal.emplace(500, "InternalServerError", fmt::format("Internal server error: {}", error.what()));
-    }
+    const std::optional<Refusal> refusal =
+        refusal_of([&] { response.body = answer(context_, shared->request.body); });
     shared->exchange->thread().post([this, shared, response, refusal] {
       if (refusal)
         refuse_call(*shared, refusal->status, refusal->type, refusal->what());
@@ -266,7 +261,7 @@ void Service::on_health_generate(Call call) {
     void on_news(const TokenNews& news) override {
       if (std::exchange(answered_, true)) return;
       const unsigned status = news.count > 0 ? 200 : 503;
-      context_.http.add("/health_generate", "GET", status);
+      context_.counts.add("/health_generate", "GET", status);
       exchange_->respond({.status = status, .body = ""});
     }
 
@@ -311,7 +306,7 @@ void Service::on_models(Call call) { respond(call, {.body = models_json(info_)})
 
 void Service::on_model(Call call) {
   const std::string name = call.request.path.substr(std::string_view("/v1/models/").size());
-  if (name == info_.served_model_name) {
+  if (name == info_.live.served_model_name) {
     respond(call, {.body = model_card_json(info_)});
     return;
   }
@@ -364,9 +359,7 @@ LiveStatistics Service::statistics() const {
   live.invalid_requests = context_.invalid_requests;
   live.open_streams = context_.open_streams;
   if (server_ != nullptr) live.open_connections = server_->connections();
-  live.http_responses = context_.http.all();
-  live.http_active = context_.http.active();
-  live.lateness = context_.lateness.seconds();
+  context_.counts.copy_to(live);
   return live;
 }
 

@@ -11,7 +11,7 @@
 #include "launch/serve/serve_context.h"
 #include "launch/serve/server_info.h"
 #include "launch/serve/wire/exchange.h"
-#include "launch/serve/wire/http_request.h"
+#include "launch/serve/wire/http_message.h"
 #include "launch/serve/wire/http_server.h"
 
 namespace tpsim::launch {
@@ -59,7 +59,6 @@ class Service final : public HttpHandler {
   void generate(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
   void begin(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
   void answer_tokens(Call call, std::string (*answer)(const ServeContext&, std::string_view));
-  void start(Call& call, GenerateCall parsed, std::vector<std::vector<std::uint32_t>> prompts);
   void refused(Call& call, const Refusal& refusal, bool native_stream);
 
   void on_generate(Call call);

@@ -10,6 +10,7 @@
 
 #include "attention/selection/registry.h"
 #include "launch/deployment/attention.h"
+#include "launch/report/comparison.h"
 #include "proto/base/error.h"
 #include "rank/config/model_config.h"
 #include "rank/cost/hardware.h"
@@ -64,6 +65,11 @@ class Judge {
 AllBackends all_backends(std::span<const ServerArgs> settings) {
   const Judge judge(settings);
   AllBackends all;
+  const auto refuse = [&all](const std::string& backends, const std::string& reason) {
+    proto::RefusedSetting& refused = *all.others.add_refused();
+    (*refused.mutable_settings())[std::string(kBackendAxis)] = backends;
+    refused.set_reason(reason);
+  };
   std::vector<const attention::BackendRow*> halves;
   bool captured = false;
   for (const attention::BackendDescription* backend : attention::backend_list()) {
@@ -73,7 +79,7 @@ AllBackends all_backends(std::span<const ServerArgs> settings) {
     if (obstacle.empty())
       all.pairs.push_back({name, name});
     else
-      all.refused.push_back({name, obstacle});
+      refuse(name, obstacle);
     if (!judge.fits(row)) continue;
     halves.push_back(&row);
     captured = captured || row.supports_cuda_graph;
@@ -97,25 +103,16 @@ AllBackends all_backends(std::span<const ServerArgs> settings) {
       else if (obstacle.empty())
         all.pairs.push_back(pair);
       else if (!left_out)
-        all.refused.push_back({pair.name(), obstacle});
+        refuse(pair.name(), obstacle);
     }
   }
   if (unrun > 0)
-    all.left_out.push_back(
-        {fmt::format("{} pairs with {}", unrun, fmt::join(slow, " or ")),
-         "no CUDA graph captures such a half, and each is compared alone; name a pair to run it"});
-  if (all.pairs.empty()) throw UserError(all.refused.front().reason);
+    all.others.add_left_out(fmt::format(
+        "{} pairs with {}: no CUDA graph captures such a half, and each is compared alone; name a "
+        "pair to run it",
+        unrun, fmt::join(slow, " or ")));
+  if (all.pairs.empty()) throw UserError(all.others.refused(0).reason());
   return all;
-}
-
-void note_in(const AllBackends& all, proto::ComparisonReport& report) {
-  for (const AllBackends::Entry& entry : all.refused) {
-    proto::RefusedSetting& refused = *report.add_refused();
-    (*refused.mutable_settings())["attention_backends"] = entry.backends;
-    refused.set_reason(entry.reason);
-  }
-  for (const AllBackends::Entry& entry : all.left_out)
-    report.add_left_out(fmt::format("{}: {}", entry.backends, entry.reason));
 }
 
 }  // namespace tpsim::launch

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <span>
-#include <string>
 #include <vector>
 
 #include "launch/flags/server_args.h"
@@ -12,22 +11,15 @@
 namespace tpsim::launch {
 
 struct AllBackends {
-  struct Entry {
-    std::string backends;  // "fa3", "fa4+triton"
-    std::string reason;    // a sentence
-  };
   std::vector<BackendPair> pairs;  // lone backends first, in the order of the list
-  std::vector<Entry> refused;      // lone backends, and pairs whose halves could serve with others
-  // Pairs that could be run, but are not worth it: a half that no CUDA graph captures, where others are. One
-  // entry for each such backend; name the pairs to run them.
-  std::vector<Entry> left_out;
+  // What a comparison was asked for beside its runs. `refused`: lone backends, and pairs whose halves could
+  // serve with others. `left_out`: pairs that could be run, but are not worth it: a half that no CUDA graph
+  // captures, where others are; name the pairs to run them.
+  proto::ComparisonReport others;
 };
 // Of --hardware, --model-path, --kv-cache-dtype and --page-size. Of several settings of a sweep, which have
 // one model, what runs in any of them is included. Throws UserError for unknown names and where nothing is
 // left. REQUIRES: at least one setting.
 AllBackends all_backends(std::span<const ServerArgs> settings);
-
-// What a comparison was asked for beside its runs.
-void note_in(const AllBackends& all, proto::ComparisonReport& report);
 
 }  // namespace tpsim::launch

@@ -1,8 +1,8 @@
 #include "launch/simulation/batch_stream.h"
 
 #include <fcntl.h>
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/util/delimited_message_util.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,8 +16,9 @@
 namespace tpsim::launch {
 namespace {
 
-// No batch is larger: 65,535 requests with a few numbers each.
-constexpr std::uint32_t kMaxMessageBytes = 64U << 20;
+using google::protobuf::util::ParseDelimitedFromZeroCopyStream;
+using google::protobuf::util::SerializeDelimitedToZeroCopyStream;
+
 constexpr std::size_t kBufferBytes = 1U << 20;
 constexpr std::uint32_t kMostRequests = 65535;
 
@@ -54,10 +55,8 @@ BatchStreamWriter::BatchStreamWriter(const std::filesystem::path& file,
 }
 
 void BatchStreamWriter::write(const google::protobuf::MessageLite& message) {
-  std::uint32_t length = static_cast<std::uint32_t>(message.ByteSizeLong());
-  for (; length >= 0x80; length >>= 7) buffer_.push_back(static_cast<char>(length | 0x80));
-  buffer_.push_back(static_cast<char>(length));
-  message.AppendToString(&buffer_);
+  google::protobuf::io::StringOutputStream out(&buffer_);
+  SerializeDelimitedToZeroCopyStream(message, &out);
   if (buffer_.size() < kBufferBytes) return;
   file_.write(buffer_);
   buffer_.clear();
@@ -71,11 +70,6 @@ void BatchStreamWriter::commit() {
   file_.commit();
 }
 
-struct BatchStreamReader::Input {
-  explicit Input(int descriptor) : stream(descriptor) { stream.SetCloseOnDelete(true); }
-  google::protobuf::io::FileInputStream stream;
-};
-
 BatchStreamReader::BatchStreamReader(std::filesystem::path file) : file_(std::move(file)) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(file_, error))
@@ -83,8 +77,9 @@ BatchStreamReader::BatchStreamReader(std::filesystem::path file) : file_(std::mo
   bytes_ = std::filesystem::file_size(file_, error);
   const int descriptor = open(file_.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw_user_error("{}: cannot be read", file_.string());
-  input_ = std::make_unique<Input>(descriptor);
-  if (read(header_) != Found::kMessage || header_.version() == 0 ||
+  input_.emplace(descriptor);
+  input_->SetCloseOnDelete(true);
+  if (!ParseDelimitedFromZeroCopyStream(&header_, &*input_, nullptr) || header_.version() == 0 ||
       (header_.version() == kBatchStreamVersion && !plausible(header_))) {
     throw_user_error("{}: is not a recorded stream of batches; `tpsim run --record-batches` writes one",
                      file_.string());
@@ -95,37 +90,18 @@ BatchStreamReader::BatchStreamReader(std::filesystem::path file) : file_(std::mo
   }
 }
 
-BatchStreamReader::~BatchStreamReader() = default;
-
-BatchStreamReader::Found BatchStreamReader::read(google::protobuf::MessageLite& message) {
-  google::protobuf::io::CodedInputStream coded(&input_->stream);
-  // The end of the file is good only between two messages.
-  const void* data = nullptr;
-  int size = 0;
-  if (!coded.GetDirectBufferPointer(&data, &size)) return Found::kEnd;
-  std::uint32_t length = 0;
-  if (!coded.ReadVarint32(&length) || length > kMaxMessageBytes) return Found::kDamage;
-  const auto limit = coded.PushLimit(static_cast<int>(length));
-  if (!message.ParseFromCodedStream(&coded) || coded.BytesUntilLimit() > 0) return Found::kDamage;
-  coded.PopLimit(limit);
-  return Found::kMessage;
-}
-
 bool BatchStreamReader::next(proto::ForwardBatch& batch) {
-  switch (read(batch)) {
-    case Found::kEnd:
-      return false;
-    case Found::kDamage:
-      throw_user_error("{}: is damaged or cut off at batch {}", file_.string(), batches_);
-    case Found::kMessage:
-      break;
+  bool end = false;  // good only between two messages
+  if (ParseDelimitedFromZeroCopyStream(&batch, &*input_, &end)) {
+    ++batches_;
+    return true;
   }
-  ++batches_;
-  return true;
+  if (!end) throw_user_error("{}: is damaged or cut off at batch {}", file_.string(), batches_);
+  return false;
 }
 
 double BatchStreamReader::progress() const {
-  return bytes_ == 0 ? 1 : static_cast<double>(input_->stream.ByteCount()) / static_cast<double>(bytes_);
+  return bytes_ == 0 ? 1 : static_cast<double>(input_->ByteCount()) / static_cast<double>(bytes_);
 }
 
 }  // namespace tpsim::launch

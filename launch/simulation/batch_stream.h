@@ -3,9 +3,11 @@
 // The file is a BatchStreamHeader and then ForwardBatch messages, each after its length as a varint.
 #pragma once
 
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+
 #include <cstdint>
 #include <filesystem>
-#include <memory>
+#include <optional>
 #include <string>
 
 #include "launch/deployment/deployment.h"
@@ -50,7 +52,6 @@ class BatchStreamReader {
  public:
   // Throws UserError naming the file where it is missing, no recorded stream, or of another version.
   explicit BatchStreamReader(std::filesystem::path file);
-  ~BatchStreamReader();
 
   const proto::BatchStreamHeader& header() const { return header_; }
   // False at the end. Throws UserError, with the number of the batch, where the file is damaged or cut off.
@@ -59,12 +60,8 @@ class BatchStreamReader {
   double progress() const;
 
  private:
-  struct Input;
-  enum class Found : std::uint8_t { kMessage, kEnd, kDamage };
-  Found read(google::protobuf::MessageLite& message);
-
   std::filesystem::path file_;
-  std::unique_ptr<Input> input_;
+  std::optional<google::protobuf::io::FileInputStream> input_;
   proto::BatchStreamHeader header_;
   std::uint64_t batches_ = 0;
   std::uint64_t bytes_ = 0;

@@ -87,8 +87,7 @@ void check_identity(const RunIdentity& was, const RunIdentity& is, const std::st
   if (differs(kDeployment))
     throw_user_error(
         "--resume {}: is of another model or GPU under the same names; restore the files that the flags "
-        "name, or "
-        "begin anew",
+        "name, or begin anew",
         file);
 }
 

@@ -18,7 +18,7 @@
 #include "launch/simulation/reach.h"
 #include "launch/simulation/report_output.h"
 #include "rank/parallel/deployment_executor.h"
-#include "scheduler/checkpoints.h"
+#include "scheduler/engine.h"
 #include "scheduler/workload/streamed_workload.h"
 
 namespace tpsim::launch {

@@ -7,12 +7,11 @@
 #include <limits>
 #include <string>
 #include <string_view>
-#include <utility>
 
-#include "launch/flags/service_level_flags.h"
+#include "launch/flags/load_flags.h"
 #include "launch/simulation/workload_args.h"
 #include "proto/base/text.h"
-#include "rank/parallel/modeled_executor.h"
+#include "rank/parallel/local_ranks.h"
 #include "scheduler/engine.h"
 #include "scheduler/load.h"
 
@@ -82,8 +81,7 @@ std::string sentence(const proto::GoodputSearch& search, const std::string& leve
   if (search.outcome() == "unreachable")
     return fmt::format(
         "none: even at {:.3g} requests/s, hardly ever two at a time, only {:.2f} % of requests are within "
-        "{}, "
-        "not {} %",
+        "{}, not {} %",
         search.probes().rbegin()->offered_rate(), search.probes().rbegin()->goodput_share() * 100, levels,
         share);
   if (search.outcome() == "stopped") return "stopped early: " + rates_searched(search);

@@ -23,14 +23,14 @@ scheduler::RunObserver& PerfettoOutput::begin_run(const Deployment& deployment,
                                                   scheduler::RunObserver& sink) {
   if (!trace_) return sink;
   begin(deployment, executor, sink, /*scheduled=*/true);
-  return *observer_;
+  return *this;
 }
 
 scheduler::RunObserver* PerfettoOutput::begin_replay(const Deployment& deployment,
                                                      const rank::DeploymentExecutor& executor) {
   if (!trace_) return nullptr;
   begin(deployment, executor, no_records_, /*scheduled=*/false);
-  return &*observer_;
+  return this;
 }
 
 void PerfettoOutput::begin(const Deployment& deployment, const rank::DeploymentExecutor& executor,
@@ -39,18 +39,19 @@ void PerfettoOutput::begin(const Deployment& deployment, const rank::DeploymentE
                                        deployment.attention.backends.name());
   trace_->begin_run(name, deployment.ranks.num_ranks(), deployment.ranks.pp_size, executor.rank_groups(),
                     scheduled);
-  observer_.emplace(*trace_, executor, sink);
+  executor_ = &executor;
+  sink_ = &sink;
 }
 
-void PerfettoOutput::Observer::on_request(const scheduler::RequestRecord& record) {
-  trace_.add_request(record);
-  sink_.on_request(record);
+void PerfettoOutput::on_request(const scheduler::RequestRecord& record) {
+  trace_->add_request(record);
+  sink_->on_request(record);
 }
 
-void PerfettoOutput::Observer::on_step(const scheduler::StepRecord& record) {
-  executor_.last_pass(seconds_);
-  trace_.add_step(record, seconds_);
-  sink_.on_step(record);
+void PerfettoOutput::on_step(const scheduler::StepRecord& record) {
+  executor_->last_pass(seconds_);
+  trace_->add_step(record, seconds_);
+  sink_->on_step(record);
 }
 
 void PerfettoOutput::write() {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launch/deployment/deployment.h"
 #include "launch/flags/server_args.h"
@@ -13,7 +14,7 @@
 
 namespace tpsim::launch {
 
-class PerfettoOutput {
+class PerfettoOutput : private scheduler::RunObserver {
  public:
   // Opens the file, if one was asked for: what cannot be written is found out before the run. Throws
   // UserError naming --trace-out.
@@ -30,29 +31,20 @@ class PerfettoOutput {
   void write();
 
  private:
-  class Observer : public scheduler::RunObserver {
-   public:
-    Observer(RunTrace& trace, const rank::DeploymentExecutor& executor, scheduler::RunObserver& sink)
-        : trace_(trace), executor_(executor), sink_(sink) {}
-    void on_request(const scheduler::RequestRecord& record) override;
-    void on_step(const scheduler::StepRecord& record) override;
-    bool on_progress(const scheduler::Progress& progress) override { return sink_.on_progress(progress); }
-
-   private:
-    RunTrace& trace_;
-    const rank::DeploymentExecutor& executor_;
-    scheduler::RunObserver& sink_;
-    std::vector<rank::RankSeconds> seconds_;
-  };
+  void begin(const Deployment& deployment, const rank::DeploymentExecutor& executor,
+             scheduler::RunObserver& sink, bool scheduled);
+  void on_request(const scheduler::RequestRecord& record) override;
+  void on_step(const scheduler::StepRecord& record) override;
+  bool on_progress(const scheduler::Progress& progress) override { return sink_->on_progress(progress); }
 
   const std::string path_;
   std::optional<OutputFile> file_;
   std::optional<RunTrace> trace_;
-  void begin(const Deployment& deployment, const rank::DeploymentExecutor& executor,
-             scheduler::RunObserver& sink, bool scheduled);
-
+  // Of the run that goes on.
+  const rank::DeploymentExecutor* executor_ = nullptr;
   scheduler::NoRecords no_records_;
-  std::optional<Observer> observer_;
+  scheduler::RunObserver* sink_ = &no_records_;
+  std::vector<rank::RankSeconds> seconds_;  // scratch
 };
 
 }  // namespace tpsim::launch

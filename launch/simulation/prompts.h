@@ -1,4 +1,4 @@
-// The prompts of `tpsim generate`: token ids on the command line or in a file.
+// The prompts of numeric execution, token ids on the command line or in a file, and what it makes of them.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "scheduler/records.h"
 #include "scheduler/workload/byte_source.h"
 #include "scheduler/workload/workload.h"
 
@@ -34,5 +35,27 @@ std::vector<Prompt> read_prompts(std::unique_ptr<scheduler::ByteSource> source, 
 
 // Throws UserError for an id that is not below `vocab_size`.
 void check_prompts(const std::vector<Prompt>& prompts, std::uint32_t vocab_size);
+
+struct Output {
+  bool completed = false;
+  std::uint32_t cached_tokens = 0;
+  std::vector<std::uint32_t> token_ids;
+  std::vector<float> prompt_logits;  // [vocabulary]; empty where not asked for
+};
+
+// Keeps the outputs by their position in the workload.
+class Outputs : public scheduler::NoRecords {
+ public:
+  explicit Outputs(std::size_t prompts) : outputs_(prompts) {}
+  void on_request(const scheduler::RequestRecord& record) override;
+
+  const std::vector<Output>& all() const { return outputs_; }
+
+ private:
+  std::vector<Output> outputs_;
+};
+
+scheduler::WorkloadRequest request_of(const Prompt& prompt, std::uint32_t max_new_tokens,
+                                      const scheduler::SamplingParams& sampling);
 
 }  // namespace tpsim::launch

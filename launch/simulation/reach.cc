@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "rank/catalogue/catalogue.h"
 
@@ -34,37 +32,31 @@ std::vector<NamedShape> shapes_of(std::string_view operator_class) {
 
 }  // namespace
 
-std::vector<MeasuredRange> measured_ranges(const Deployment& deployment) {
+Reach::Reach(const Deployment& deployment, scheduler::RunObserver& sink) : sink_(sink) {
+  limits_.fill(std::numeric_limits<double>::infinity());
   const auto text = rank::catalogue::find("ranges", deployment.hardware.name());
-  if (!text) return {};
+  if (!text) return;
   const auto classes = nlohmann::json::parse(*text);
   const double row_bytes = 2.0 * deployment.model.hidden_size;
-  std::vector<MeasuredRange> ranges;
   for (const proto::Calibration& row : deployment.header.calibration()) {
     const auto found = classes.find(row.operator_class());
-    if (found == classes.end()) continue;
+    // Large all-reduces are NCCL's, so the custom kernel's limit is none of a pass.
+    if (found == classes.end() || row.operator_class() == "all_reduce.custom") continue;
     for (const NamedShape& named : shapes_of(row.operator_class()))
       if (found->contains(named.feature))
-        ranges.push_back({row.operator_class(), named.shape, found->at(named.feature).get<double>()});
+        add({row.operator_class(), named.shape, found->at(named.feature).get<double>()});
     // Collectives hand over the hidden state of every row.
     if (found->contains("bytes"))
-      ranges.push_back({row.operator_class(), Shape::kRows, found->at("bytes").get<double>() / row_bytes});
+      add({row.operator_class(), Shape::kRows, found->at("bytes").get<double>() / row_bytes});
   }
-  return ranges;
 }
 
-Reach::Reach(std::vector<MeasuredRange> ranges, scheduler::RunObserver& sink) : sink_(sink) {
-  limits_.fill(std::numeric_limits<double>::infinity());
-  // Large all-reduces are NCCL's, so the custom kernel's limit is none of a pass.
-  std::erase_if(ranges,
-                [](const MeasuredRange& range) { return range.operator_class == "all_reduce.custom"; });
-  for (const MeasuredRange& range : ranges) {
-    double& limit = limits_[static_cast<std::size_t>(range.shape)];
-    if (range.largest >= limit) continue;
-    limit = range.largest;
-    std::erase_if(ranges_, [&range](const MeasuredRange& other) { return other.shape == range.shape; });
-    ranges_.push_back(range);
-  }
+void Reach::add(const Range& range) {
+  double& limit = limits_[static_cast<std::size_t>(range.shape)];
+  if (range.largest >= limit) return;
+  limit = range.largest;
+  std::erase_if(ranges_, [&range](const Range& other) { return other.shape == range.shape; });
+  ranges_.push_back(range);
 }
 
 void Reach::on_request(const scheduler::RequestRecord& record) {
@@ -108,12 +100,12 @@ std::vector<proto::Extrapolation> Reach::extrapolations(const proto::RunReport& 
         "{}: no attention kernel and no matrix product was measured on it; prices follow its datasheet",
         header.hardware()));
   }
-  for (const MeasuredRange& range : ranges_) {
+  for (const Range& range : ranges_) {
     const auto shape = static_cast<std::size_t>(range.shape);
     if (!(largest_[shape] > range.largest)) continue;
     const double share = seconds_ > 0 ? beyond_seconds_[shape] / seconds_ : 0;
     proto::Extrapolation& out = all.emplace_back();
-    out.set_operator_class(std::string(range.operator_class));
+    out.set_operator_class(range.operator_class);
     out.set_shape(std::string(kNames[shape]));
     out.set_largest(largest_[shape]);
     out.set_measured(range.largest);

@@ -5,7 +5,7 @@
 
 #include <array>
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "launch/deployment/deployment.h"
@@ -24,19 +24,11 @@ enum class Shape : std::uint8_t {
 };
 inline constexpr std::size_t kNumShapes = 5;
 
-// The largest call of a class that was measured.
-struct MeasuredRange {
-  std::string_view operator_class;  // of the report's calibration
-  Shape shape = Shape::kRows;
-  double largest = 0;
-};
-// Of the classes in deployment.header's calibration.
-std::vector<MeasuredRange> measured_ranges(const Deployment& deployment);
-
 // Passes every record on to `sink`.
 class Reach : public scheduler::RunObserver {
  public:
-  Reach(std::vector<MeasuredRange> ranges, scheduler::RunObserver& sink);
+  // Against the ranges of the classes in deployment.header's calibration.
+  Reach(const Deployment& deployment, scheduler::RunObserver& sink);
 
   void on_request(const scheduler::RequestRecord& record) override;
   void on_step(const scheduler::StepRecord& record) override;
@@ -53,8 +45,16 @@ class Reach : public scheduler::RunObserver {
 
  private:
   using Shapes = std::array<double, kNumShapes>;
+  // The largest call of a class that was measured.
+  struct Range {
+    std::string operator_class;  // of the report's calibration
+    Shape shape = Shape::kRows;
+    double largest = 0;
+  };
 
-  std::vector<MeasuredRange> ranges_;  // the narrowest of each shape
+  void add(const Range& range);
+
+  std::vector<Range> ranges_;  // the narrowest of each shape
   scheduler::RunObserver& sink_;
   Shapes limits_, largest_{}, beyond_seconds_{};
   double seconds_ = 0;

@@ -12,8 +12,7 @@
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/page_data.h"
-#include "launch/report/sweep_results.h"
-#include "launch/report/sweep_table.h"
+#include "launch/report/sweep_report.h"
 #include "launch/report/ties.h"
 #include "proto/base/archive.h"
 #include "proto/versions.h"
@@ -45,8 +44,8 @@ void ReportOutput::refuse(const std::map<std::string, std::string>& settings, co
 
 scheduler::RunObserver& ReportOutput::begin_run(const std::string& backend) {
   if (!csv_) return no_records_;
-  csv_->begin_run(backend);
-  return records_.emplace(*csv_, steps_.emplace_back());
+  csv_->begin_run(backend, &steps_.emplace_back());
+  return *csv_;
 }
 
 void ReportOutput::save_records(StateWriter& state) {

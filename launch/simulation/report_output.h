@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,7 +33,7 @@ class ReportOutput {
   void begin_sweep(const proto::Sweep& sweep) { *report_.mutable_sweep() = sweep; }
   void refuse(const std::map<std::string, std::string>& settings, const std::string& reason);
   // Of --attention-backends all: what was refused and left out.
-  void note(const AllBackends& all) { note_in(all, report_); }
+  void note(const AllBackends& all) { report_.MergeFrom(all.others); }
   // Records of the run that begins go there; those of a sweep are not kept.
   scheduler::RunObserver& begin_run(const std::string& backend);
   void end_run(proto::RunReport report);
@@ -52,22 +51,6 @@ class ReportOutput {
   void write();
 
  private:
-  // To the CSV files, and the steps to the page.
-  class Records : public scheduler::RunObserver {
-   public:
-    Records(CsvWriter& csv, StepProfile& steps) : csv_(csv), steps_(steps) {}
-    void on_request(const scheduler::RequestRecord& record) override { csv_.on_request(record); }
-    void on_step(const scheduler::StepRecord& record) override {
-      csv_.on_step(record);
-      steps_.add(record);
-    }
-    bool on_progress(const scheduler::Progress& progress) override { return csv_.on_progress(progress); }
-
-   private:
-    CsvWriter& csv_;
-    StepProfile& steps_;
-  };
-
   void write_files();
 
   const Kind kind_;
@@ -79,7 +62,6 @@ class ReportOutput {
   OutputFile* sweep_ = nullptr;  // sweep.csv, of a sweep
   std::optional<CsvWriter> csv_;
   std::vector<StepProfile> steps_;  // of the runs
-  std::optional<Records> records_;  // of the run that goes on
   proto::ComparisonReport report_;
 };
 

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
@@ -48,8 +49,10 @@ Json server_info(const proto::RunReport& report) {
   return info;
 }
 
-}  // namespace
-
+// What the benchmark writes into a line of its result file (benchmark/serving.py of 0.5.23), as far as a
+// simulation knows it: `backend` is "tpsim", `server_info` what was simulated, `accept_length` null; tokens
+// are never retokenized. An unlimited request_rate is the text "inf". A run that stopped early has one key
+// more.
 Json benchmark_result(const proto::RunReport& r) {
   const auto dataset = r.server_args().find("dataset_name");
   const bool named = dataset != r.server_args().end() && !dataset->second.empty();
@@ -82,6 +85,8 @@ Json benchmark_result(const proto::RunReport& r) {
   if (r.stopped_early()) result["stopped_early"] = true;
   return result;
 }
+
+}  // namespace
 
 ResultFile::ResultFile(std::string path) : path_(std::move(path)) {
   if (path_.empty()) return;

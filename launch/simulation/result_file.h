@@ -1,18 +1,11 @@
 // --output-file: one JSON line for each run, appended, with the keys of SGLang's serving benchmark.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "proto/report.pb.h"
 
 namespace tpsim::launch {
-
-// What the benchmark writes into a line of its result file (benchmark/serving.py of 0.5.23), as far as a
-// simulation knows it: `backend` is "tpsim", `server_info` what was simulated, `accept_length` null; tokens
-// are never retokenized. An unlimited request_rate is the text "inf". A run that stopped early has one key
-// more.
-nlohmann::ordered_json benchmark_result(const proto::RunReport& report);
 
 class ResultFile {
  public:

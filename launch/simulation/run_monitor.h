@@ -6,6 +6,7 @@
 #include <string>
 
 #include "launch/cli/progress.h"
+#include "proto/base/stop_flag.h"
 #include "scheduler/executor.h"
 #include "scheduler/records.h"
 
@@ -18,8 +19,11 @@ class RunMonitor : public scheduler::RunObserver {
 
   void on_request(const scheduler::RequestRecord& record) override { sink_.on_request(record); }
   void on_step(const scheduler::StepRecord& record) override { sink_.on_step(record); }
-  // False once a signal came (proto/stop_flag.h).
-  bool on_progress(const scheduler::Progress& progress) override;
+  // False once a signal came (proto/base/stop_flag.h).
+  bool on_progress(const scheduler::Progress& progress) override {
+    progress_.update(progress);
+    return sink_.on_progress(progress) && !StopFlag::requested();
+  }
 
  private:
   scheduler::RunObserver& sink_;
@@ -33,7 +37,16 @@ class LossTolerantExecutor : public scheduler::Executor {
   explicit LossTolerantExecutor(scheduler::Executor& inner) : inner_(inner) {}
 
   // Throws scheduler::ExecutorLost where `inner` does, or throws Stopped.
-  scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
+  scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override {
+    try {
+      return inner_.forward(batch);
+    } catch (const scheduler::ExecutorLost& lost) {
+      loss_ = lost.what();
+      throw;
+    } catch (const Stopped& stopped) {
+      throw scheduler::ExecutorLost(stopped.what());
+    }
+  }
 
   // The sentence of the loss, if there was one.
   const std::optional<std::string>& loss() const { return loss_; }

@@ -1,4 +1,5 @@
-// The report of a run, put together in one place: every part has one writer, which is given values.
+// The report of a run, put together in one place: every part has one writer, which is given values. And which
+// measured loads the run is like, for its error bands.
 #pragma once
 
 #include <vector>
@@ -18,6 +19,11 @@ namespace tpsim::launch {
 proto::RunReport compose_report(const ServerArgs& args, const Deployment& deployment,
                                 const scheduler::WorkloadOutline& workload, const proto::RunReport& scheduled,
                                 std::vector<proto::RankReport> ranks, const Reach& reach);
+
+// `report`: of the run that served `workload`. Flags that pace the steps of all kernels alike (data-parallel
+// attention, pipeline stages, no overlap, no graphs, mixed chunks) follow the backend's name.
+proto::LoadTraits traits_of(const ServerArgs& args, const Deployment& deployment,
+                            const scheduler::WorkloadOutline& workload, const proto::RunReport& report);
 
 // Of a run with speculation: what it gained. `plain`: the same load served without.
 void add_speedup(const proto::RunReport& plain, proto::RunReport& report);

@@ -13,7 +13,7 @@
 #include "launch/deployment/images.h"
 #include "launch/deployment/resolve.h"
 #include "launch/deployment/speculation.h"
-#include "launch/flags/logging.h"
+#include "launch/flags/server_args.h"
 #include "launch/simulation/batch_stream.h"
 #include "launch/simulation/checkpoint.h"
 #include "launch/simulation/goodput_search.h"
@@ -26,8 +26,8 @@
 #include "launch/simulation/workload_args.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "rank/parallel/modeled_executor.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/deployment_executor.h"
+#include "rank/parallel/local_ranks.h"
 #include "scheduler/engine.h"
 
 namespace tpsim::launch {
@@ -59,7 +59,7 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
     recorder.emplace(*executor, *recording);
   }
   LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
-  Reach reach(measured_ranges(deployment), observer);
+  Reach reach(deployment, observer);
   if (checkpoints != nullptr) checkpoints->attach(*executor, reach);
   scheduler::RunObserver& traced = perfetto == nullptr ? static_cast<scheduler::RunObserver&>(reach)
                                                        : perfetto->begin_run(deployment, *executor, reach);

@@ -6,10 +6,9 @@
 
 #include "launch/cli/action.h"
 #include "proto/base/stop_flag.h"
-#include "rank/parallel/modeled_executor.h"
+#include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_executor.h"
-#include "rank/parallel/mpi_worker.h"
-#include "rank/parallel/worker_ranks.h"
+#include "rank/parallel/worker_link.h"
 
 namespace tpsim::launch {
 namespace {

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "launch/report/run_names.h"
+#include "launch/report/comparison.h"
 #include "proto/base/error.h"
-#include "proto/base/text.h"
 
 namespace tpsim::launch {
 namespace {
@@ -17,16 +16,11 @@ std::string axis_name(const std::string& flag) {
   return name;
 }
 
-// "2 of --tp-size x 3 of --page-size", and the product. Lists are short enough for it not to overflow: it
-// stops growing beyond any number that is allowed.
-std::string product_of(const std::vector<FlagSet::List>& lists, std::size_t& product) {
-  constexpr std::size_t kEnough = 1'000'000'000;
+// "2 of --tp-size x 3 of --page-size".
+std::string product_of(const proto::Sweep& axes) {
   std::string text;
-  product = 1;
-  for (const FlagSet::List& list : lists) {
-    text += fmt::format("{}{} of {}", text.empty() ? "" : " x ", list.values.size(), list.flag);
-    product = std::min(kEnough, product * std::min(kEnough, list.values.size()));
-  }
+  for (const proto::SweepAxis& axis : axes.axes())
+    text += fmt::format("{}{} of {}", text.empty() ? "" : " x ", axis.values_size(), flag_of(axis));
   return text;
 }
 
@@ -42,17 +36,19 @@ Sweep expand_sweep(FlagSet& flags, ServerArgs& args) {
     for (const BackendPair& pair : backends) list.values.push_back(pair.name());
     lists.insert(lists.begin(), std::move(list));
   }
+  // Stops growing beyond any number that is allowed, before it can overflow.
+  constexpr std::size_t kEnough = 1'000'000'000;
   std::size_t product = 1;
-  const std::string text = product_of(lists, product);
-  if (product > kMaxSettings)
-    throw_user_error("{} make {} settings, at most {} are compared at once: shorten a list", text, product,
-                     kMaxSettings);
-
   for (const FlagSet::List& list : lists) {
     proto::SweepAxis& axis = *sweep.axes.add_axes();
     axis.set_flag(axis_name(list.flag));
     for (const std::string& value : list.values) axis.add_values(value);
+    product = std::min(kEnough, product * std::min(kEnough, list.values.size()));
   }
+  if (product > kMaxSettings)
+    throw_user_error("{} make {} settings, at most {} are compared at once: shorten a list",
+                     product_of(sweep.axes), product, kMaxSettings);
+
   for (std::size_t i = 0; i < product; ++i) {
     Setting setting;
     std::size_t rest = i;
@@ -76,12 +72,7 @@ Sweep expand_sweep(FlagSet& flags, ServerArgs& args) {
 }
 
 std::string describe(const Sweep& sweep) {
-  std::string text = fmt::format("{} settings: ", sweep.settings.size());
-  for (int i = 0; i < sweep.axes.axes_size(); ++i) {
-    const proto::SweepAxis& axis = sweep.axes.axes(i);
-    text += fmt::format("{}{} of {}", i == 0 ? "" : " x ", axis.values_size(), flag_of(axis));
-  }
-  return text;
+  return fmt::format("{} settings: {}", sweep.settings.size(), product_of(sweep.axes));
 }
 
 }  // namespace tpsim::launch

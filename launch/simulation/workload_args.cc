@@ -4,13 +4,10 @@
 #include <filesystem>
 #include <utility>
 
-#include "launch/deployment/front_end.h"
 #include "launch/deployment/host.h"
-#include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/benchmark_images.h"
-#include "scheduler/workload/streamed_trace.h"
 #include "scheduler/workload/synthetic.h"
 #include "scheduler/workload/trace_reader.h"
 

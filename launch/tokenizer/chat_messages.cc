@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "launch/tokenizer/shallow_json.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
@@ -78,8 +76,7 @@ void check_content(const Json& content, std::size_t number) {
     if (!part.is_object() || !has_text("type") || (part["type"] == "text" && !has_text("text"))) {
       throw_user_error(
           "messages[{}].content has a part that is neither {{\"type\": \"text\", \"text\": …}} nor of "
-          "another "
-          "\"type\"",
+          "another \"type\"",
           number);
     }
   }
@@ -115,6 +112,15 @@ void parse_arguments(Json& calls, std::size_t number) {
 }
 
 }  // namespace
+
+ShallowJson parse_shallow_json(const std::string& text, std::string_view what) {
+  constexpr int kDeepest = 100;
+  const auto keep = [&](int depth, ShallowJson::parse_event_t, ShallowJson&) {
+    if (depth > kDeepest) throw_user_error("{}: nested deeper than {} levels", what, kDeepest);
+    return true;
+  };
+  return ShallowJson::parse(text, keep, /*allow_exceptions=*/false);
+}
 
 bool expects_parts(std::string_view chat_template) {
   for (const std::string_view medium : {"image", "audio", "video", "vision"}) {

@@ -4,10 +4,18 @@
 // are JSON and not text.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 namespace tpsim::launch {
+
+// JSON of clients. Keys keep the order in which the client sent them, as in Python: a template may print
+// them.
+using ShallowJson = nlohmann::ordered_json;
+// Parsed only where it is not so deep that walking through it would overflow the stack. is_discarded() where
+// `text` is not JSON. Throws UserError naming `what` where it is nested deeper than 100 levels.
+ShallowJson parse_shallow_json(const std::string& text, std::string_view what);
 
 // Whether a template goes through the parts of a content, by SGLang's rule.
 bool expects_parts(std::string_view chat_template);

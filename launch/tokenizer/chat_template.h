@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "launch/tokenizer/tokenizer_config.h"
+
 namespace tpsim::launch {
 
 struct ChatRequest {
@@ -26,5 +28,12 @@ class ChatTemplate {
   // sentence for the client where the messages are not such, or the template refuses them (raise_exception).
   virtual std::string apply(const ChatRequest& request) const = 0;
 };
+
+// Rendered by minijinja, which the library of huggingface/ holds.
+// Empty where templates can be rendered; else a sentence's end: what is missing, and what would bring it.
+std::string jinja_missing();
+// Throws UserError naming `file` where a template is not Jinja. REQUIRES: jinja_missing() is empty, there is
+// a template.
+std::unique_ptr<ChatTemplate> open_jinja_chat(const TokenizerConfig& config, const std::string& file);
 
 }  // namespace tpsim::launch

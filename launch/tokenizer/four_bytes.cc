@@ -1,10 +1,8 @@
-#include "launch/tokenizer/four_bytes.h"
-
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <string>
-#include <utility>
+
+#include "launch/tokenizer/tokenizer.h"
 
 namespace tpsim::launch {
 namespace {

@@ -1,12 +1,8 @@
-#include "launch/tokenizer/jinja.h"
-
-#include <cstddef>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "launch/tokenizer/chat_messages.h"
-#include "launch/tokenizer/shallow_json.h"
+#include "launch/tokenizer/chat_template.h"
 #include "launch/tokenizer/tokenizer_library.h"
 #include "proto/base/error.h"
 

@@ -1,4 +1,5 @@
-// The one list of tokenizer implementations, in order of preference; open.h follows it, and so do the tests.
+// Tokenizers that libraries of their own read (tokenizer_library.h): the one list of them, in order of
+// preference; open.h follows it, and so do the tests.
 #pragma once
 
 #include <filesystem>

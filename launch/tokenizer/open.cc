@@ -5,9 +5,8 @@
 #include <utility>
 
 #include "launch/tokenizer/chat_messages.h"
-#include "launch/tokenizer/four_bytes.h"
-#include "launch/tokenizer/jinja.h"
 #include "launch/tokenizer/kinds.h"
+#include "launch/tokenizer/tokenizer.h"
 #include "launch/tokenizer/tokenizer_config.h"
 
 namespace tpsim::launch {
@@ -52,11 +51,10 @@ OpenedTokenizer open_tokenizer(const std::filesystem::path& folder, std::uint32_
     opened.notes.push_back(fmt::format("texts are counted as one token for four bytes: {}", why));
   }
 
-  why = folder.empty() ? "the model has no folder with a chat template"
-                       : fmt::format(
-                             "{} has no chat_template.jinja, and no chat_template in "
-                             "tokenizer_config.json",
-                             folder.string());
+  why = folder.empty()
+            ? "the model has no folder with a chat template"
+            : fmt::format("{} has no chat_template.jinja, and no chat_template in tokenizer_config.json",
+                          folder.string());
   if (!config.chat_templates.empty()) {
     const std::string missing = jinja_missing();
     if (missing.empty()) {

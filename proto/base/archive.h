@@ -2,16 +2,14 @@
 //
 // A class names its state once, for both directions:
 //
-//   template <typename Archive>
-//   void serialize(Archive& archive) {
-//     archive(rows_, free_, clock_);
-//   }
+//   auto state() { return std::tie(rows_, free_, clock_); }
 //
-// Numbers, enumerations, strings, the standard containers, structs of plain data and classes with serialize()
-// may stand in the list; what the configuration decides and what is only scratch is left out. Objects that
-// are named by pointers are made known with own() where they are written, in an order that depends on the
-// state alone, and named by pointer() afterwards. Requests that several hold (std::shared_ptr) are written
-// once.
+// or, where a list does not do, in a template serialize(Archive& archive), which calls archive(rows_) and so
+// on. Numbers, enumerations, strings, the standard containers, structs of plain data and such classes may
+// stand in the list; what the configuration decides and what is only scratch is left out. Objects that are
+// named by pointers are given to owned() where they are written, or belong to a std::unique_ptr, in an order
+// that depends on the state alone; pointers to them may stand in lists afterwards. Requests that several hold
+// (std::shared_ptr) are written once.
 //
 // Bytes are those of this machine and of this program's version: whoever reads them makes sure of both, and
 // that they are undamaged. Of bytes that are not what was written a StateReader throws std::length_error at
@@ -58,28 +56,13 @@ class StateArchive {
     (visit(const_cast<std::remove_cvref_t<T>&>(values)), ...);
   }
 
-  // From here on `object` may be named by pointer().
-  void own(void* object) {
-    if constexpr (kReads) {
-      known_.push_back(object);
-    } else {
-      known_.emplace(object, known_.size());
+  // Objects that pointers may name from then on; as many of them are there to read.
+  template <typename List>
+  void owned(List& objects) {
+    for (auto& object : objects) {
+      own(&object);
+      visit(object);
     }
-  }
-  template <typename T>
-  void pointer(T*& object) {
-    if constexpr (kReads) {
-      object = static_cast<T*>(known_[number(known_.size() - 1)]);
-    } else {
-      const auto found = known_.find(object);
-      if (found == known_.end()) throw std::logic_error("a checkpoint names an object that it does not hold");
-      visit(found->second);
-    }
-  }
-  template <typename T>
-  void pointers(std::vector<T*>& list) {
-    list.resize(size(list.size(), sizeof(std::uint64_t)));
-    for (T*& object : list) pointer(object);
   }
   // `count` elements, or that there are none.
   template <typename T>
@@ -110,10 +93,14 @@ class StateArchive {
   [[noreturn]] static void fail() { throw std::length_error("the state ends too early"); }
 
  private:
-  // What is copied as it is. A struct with pointers or spans must not get here: give it serialize().
   template <typename T>
-  static constexpr bool kPlain =
-      std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !requires(T & value, Self& to) {
+  static constexpr bool kNamesState = requires(T& value) {
+    value.state();
+  };
+  // What is copied as it is. A struct with pointers or spans must not get here: give it state().
+  template <typename T>
+  static constexpr bool kPlain = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
+                                 !kNamesState<T> && !requires(T & value, Self& to) {
     value.serialize(to);
   };
   // A map's element with a key that can be read.
@@ -123,6 +110,13 @@ class StateArchive {
   struct Changeable<std::pair<const Key, Value>> : std::type_identity<std::pair<Key, Value>> {};
 
   Self& self() { return static_cast<Self&>(*this); }
+  void own(void* object) {
+    if constexpr (kReads) {
+      known_.push_back(object);
+    } else {
+      known_.emplace(object, known_.size());
+    }
+  }
   template <typename T>
   static std::remove_const_t<T>& unconst(T& value) {
     return const_cast<std::remove_const_t<T>&>(value);
@@ -146,7 +140,9 @@ class StateArchive {
 
   template <typename T>
   void visit(T& value) {
-    if constexpr (requires { value.serialize(self()); }) {
+    if constexpr (kNamesState<T>) {
+      std::apply(*this, value.state());
+    } else if constexpr (requires { value.serialize(self()); }) {
       value.serialize(self());
     } else if constexpr (kPlain<T>) {
       self().bytes(&value, sizeof(T));
@@ -156,6 +152,17 @@ class StateArchive {
       std::apply([this](auto&... parts) { (visit(unconst(parts)), ...); }, value);
     } else {
       visit_list(value);
+    }
+  }
+  // Of an object that is known, or null.
+  template <typename T>
+  void visit(T*& object) {
+    if constexpr (kReads) {
+      object = static_cast<T*>(known_[number(known_.size() - 1)]);
+    } else {
+      const auto found = known_.find(object);
+      if (found == known_.end()) throw std::logic_error("a checkpoint names an object that it does not hold");
+      visit(found->second);
     }
   }
   void visit(bool& value) {

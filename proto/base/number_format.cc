@@ -10,7 +10,7 @@
 namespace tpsim {
 namespace {
 
-// A small float of `exponent_bits` and `mantissa_bits` behind a sign bit, bias 2^(exponent_bits - 1) - 1.
+// A small float of `exponent_bits` and `mantissa_bits` after a sign bit, bias 2^(exponent_bits - 1) - 1.
 // `largest` is the code (without sign) of the largest finite value; beyond it values saturate.
 template <int exponent_bits, int mantissa_bits>
 std::uint8_t to_small(float value, std::uint8_t largest, std::uint8_t nan) {
@@ -47,11 +47,8 @@ std::array<float, 256> table_of(F from) {
   return table;
 }
 
-// The eight magnitudes of E2M1.
-constexpr float kE2M1[8] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
-
 std::uint8_t to_e2m1(float value) { return to_small<2, 1>(value, 7, 0); }
-float from_e2m1(std::uint8_t code) { return (code & 8) != 0 ? -kE2M1[code & 7] : kE2M1[code & 7]; }
+float from_e2m1(std::uint8_t code) { return from_small<2, 1>(code); }
 
 // Exponent of the power of two that scales a block so that its largest magnitude is at most 6.
 int block_exponent(const float* values, std::uint32_t count) {
@@ -97,40 +94,32 @@ void encode_each(const float* values, std::uint32_t count, std::uint8_t* bytes, 
   }
 }
 
-}  // namespace
-
-std::string_view to_string(NumberFormat format) {
-  switch (format) {
-    case NumberFormat::kFp32:
-      return "float32";
-    case NumberFormat::kBf16:
-      return "bfloat16";
-    case NumberFormat::kFp16:
-      return "float16";
-    case NumberFormat::kFp8E4M3:
-      return "fp8_e4m3";
-    case NumberFormat::kFp8E5M2:
-      return "fp8_e5m2";
-    case NumberFormat::kFp4E2M1:
-      return "fp4_e2m1";
+template <typename T, typename F>
+void decode_each(const std::uint8_t* bytes, std::uint32_t count, float* values, F from) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    T bits = 0;
+    std::memcpy(&bits, bytes + i * sizeof(T), sizeof(T));
+    values[i] = from(bits);
   }
-  return "?";
 }
 
+struct FormatRow {
+  std::string_view name;
+  std::uint32_t half_bytes;  // of an element, scales not included
+};
+// In the order of NumberFormat.
+constexpr FormatRow kFormats[] = {{"float32", 8},  {"bfloat16", 4}, {"float16", 4},
+                                  {"fp8_e4m3", 2}, {"fp8_e5m2", 2}, {"fp4_e2m1", 1}};
+
+const FormatRow& row_of(NumberFormat format) { return kFormats[static_cast<std::size_t>(format)]; }
+
+}  // namespace
+
+std::string_view to_string(NumberFormat format) { return row_of(format).name; }
+
 std::uint64_t stored_bytes(NumberFormat format, std::uint64_t elements) {
-  switch (format) {
-    case NumberFormat::kFp32:
-      return elements * 4;
-    case NumberFormat::kBf16:
-    case NumberFormat::kFp16:
-      return elements * 2;
-    case NumberFormat::kFp8E4M3:
-    case NumberFormat::kFp8E5M2:
-      return elements;
-    case NumberFormat::kFp4E2M1:
-      return (elements + 1) / 2 + (elements + kFp4Block - 1) / kFp4Block;
-  }
-  return 0;
+  const std::uint64_t codes = (elements * row_of(format).half_bytes + 1) / 2;
+  return format == NumberFormat::kFp4E2M1 ? codes + (elements + kFp4Block - 1) / kFp4Block : codes;
 }
 
 std::uint16_t to_bf16(float value) {
@@ -202,18 +191,10 @@ void decode(NumberFormat format, const std::uint8_t* bytes, std::uint32_t count,
       std::memcpy(values, bytes, std::size_t{count} * 4);
       break;
     case NumberFormat::kBf16:
-      for (std::uint32_t i = 0; i < count; ++i) {
-        std::uint16_t bits = 0;
-        std::memcpy(&bits, bytes + 2 * std::size_t{i}, 2);
-        values[i] = from_bf16(bits);
-      }
+      decode_each<std::uint16_t>(bytes, count, values, from_bf16);
       break;
     case NumberFormat::kFp16:
-      for (std::uint32_t i = 0; i < count; ++i) {
-        std::uint16_t bits = 0;
-        std::memcpy(&bits, bytes + 2 * std::size_t{i}, 2);
-        values[i] = from_fp16(bits);
-      }
+      decode_each<std::uint16_t>(bytes, count, values, from_fp16);
       break;
     case NumberFormat::kFp8E4M3:
       for (std::uint32_t i = 0; i < count; ++i) values[i] = kE4M3[bytes[i]];

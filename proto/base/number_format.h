@@ -13,6 +13,10 @@ namespace tpsim {
 
 enum class NumberFormat : std::uint8_t { kFp32, kBf16, kFp16, kFp8E4M3, kFp8E5M2, kFp4E2M1 };
 
+constexpr bool is_fp8(NumberFormat format) {
+  return format == NumberFormat::kFp8E4M3 || format == NumberFormat::kFp8E5M2;
+}
+
 inline constexpr std::uint32_t kFp4Block = 16;  // elements that share a scale
 
 // "float32", "bfloat16", "float16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1": SGLang's --kv-cache-dtype.

@@ -28,12 +28,12 @@ std::string join_or(std::span<const std::string_view> words) {
   return out;
 }
 
-std::vector<std::string> split_list(const std::string& list) {
+std::vector<std::string> split_list(std::string_view list, char between) {
   std::vector<std::string> parts;
   for (std::size_t start = 0; start <= list.size();) {
-    const std::size_t comma = std::min(list.find(',', start), list.size());
-    parts.push_back(list.substr(start, comma - start));
-    start = comma + 1;
+    const std::size_t end = std::min(list.find(between, start), list.size());
+    parts.emplace_back(list.substr(start, end - start));
+    start = end + 1;
   }
   return parts;
 }

@@ -12,8 +12,8 @@ namespace tpsim {
 // "1, 16, 32, 64 or 128".
 std::string join_or(std::span<const std::string_view> words);
 
-// The parts of a list with commas between them; an empty part stays one.
-std::vector<std::string> split_list(const std::string& list);
+// The parts of a list with commas (or another character) between them; an empty part stays one.
+std::vector<std::string> split_list(std::string_view list, char between = ',');
 
 // Numbers of a flag. Each throws UserError naming `flag` and the range for everything that is not wholly a
 // number of that range (signs, blanks, trailing letters, overflow, nan).

@@ -21,7 +21,7 @@ inline bool has_avx2() {
 
 }  // namespace widest_vectors_detail
 
-// Returns what loop() does. REQUIRES: it is a lambda with TPSIM_LOOP behind its parameters, and calls nothing
+// Returns what loop() does. REQUIRES: it is a lambda with TPSIM_LOOP after its parameters, and calls nothing
 // that is not inlined.
 #define TPSIM_LOOP __attribute__((always_inline))
 template <typename Loop>

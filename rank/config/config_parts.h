@@ -18,6 +18,14 @@ namespace tpsim::rank {
 // silu or gelu_pytorch_tanh.
 Activation read_activation(const ConfigReader& config, const char* key, const char* otherwise);
 
+// Of each layer, whether the list under `key` has `yes` for it, and not `no`. REQUIRES: config.has(key).
+std::vector<bool> read_kinds(const ConfigReader& config, const char* key, std::uint32_t num_layers,
+                             std::string_view no, std::string_view yes);
+
+// A list of whole numbers below `end`.
+std::vector<std::uint32_t> read_numbers(const ConfigReader& config, const char* key, std::uint32_t end,
+                                        std::vector<std::uint32_t> otherwise = {});
+
 // Makes `layers`, with "sliding_window" in those that "layer_types" names, or else in those of which
 // `slides` says so.
 void read_layers(const ConfigReader& config, ModelConfig& model,
@@ -64,8 +72,6 @@ VisionConfig read_vision(const Json& json, const std::string& where, std::string
                          VisionReader read, std::uint32_t text_hidden_size);
 // A number, or the first of a list of two equal ones (image_size, patch_size of some configs).
 std::uint32_t read_side(const ConfigReader& config, const char* key, std::uint32_t otherwise);
-std::vector<std::uint32_t> read_layer_numbers(const ConfigReader& config, const char* key,
-                                              std::vector<std::uint32_t> otherwise);
 // The id of a marker token, none where the config does not say.
 std::vector<std::uint32_t> read_marker(const ConfigReader& root, const char* key);
 // An id of the vocabulary, 0 where config.json does not say: Transformers 4 calls it INDEX, 5 also ID.

@@ -24,8 +24,7 @@ Size smart_resize(const VisionConfig& vision, double height, double width) {
   constexpr double kMostRatio = 200;
   if (std::max(height, width) / std::min(height, width) > kMostRatio)
     throw_user_error(
-        "an image of {}x{} pixels: its sides differ by more than a factor of {}, which the model "
-        "refuses",
+        "an image of {}x{} pixels: its sides differ by more than a factor of {}, which the model refuses",
         width, height, kMostRatio);
   const double factor = double(vision.patch_size) * vision.merge_size;
   Size size{rounded(height, factor), rounded(width, factor)};
@@ -131,7 +130,7 @@ ImageLayout on_canvas(const VisionConfig& vision, std::uint32_t width, std::uint
   const std::uint32_t grid = rows * columns;
   ImageLayout layout = tiled(vision, grid > 1 ? grid + 1 : 1);
   layout.grid_columns = columns;
-  // <|tile_x_separator|> between the tiles of a row, <|tile_y_separator|> behind it, <|image|> before the
+  // <|tile_x_separator|> between the tiles of a row, <|tile_y_separator|> after it, <|image|> before the
   // last.
   layout.tokens += 1 + (grid > 1 ? rows * (columns - 1) + rows : 0);
   return layout;

@@ -18,7 +18,7 @@ namespace tpsim::rank {
 struct ImageLayout {
   std::uint32_t before = 0;             // marker tokens of the text in front of it
   std::uint32_t tokens = 0;             // between the markers: its own, and what separates its tiles
-  std::uint32_t after = 0;              // marker tokens behind it
+  std::uint32_t after = 0;              // marker tokens after it
   std::uint32_t embedded = 0;           // of `tokens`, those that the encoder makes
   std::uint32_t tiles = 1;              // a thumbnail included
   std::uint32_t patches = 0;            // rows of the encoder, class tokens included

@@ -2,6 +2,7 @@
 // rank, its attention layers and its weights, is rank/llm/layers.h.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -9,11 +10,50 @@
 #include <vector>
 
 #include "rank/config/architecture.h"
-#include "rank/config/dual_chunk.h"
 #include "rank/config/quantization_config.h"
 #include "rank/config/vision_config.h"
 
 namespace tpsim::rank {
+
+// Dual chunk attention (An et al. 2024; Qwen2.5-1M): a sequence is cut into chunks, and the rotations are
+// such that no query is ever farther from a key than the model was trained for.
+//
+// Keys are rotated by their place in their chunk. A query is rotated three times: for its own chunk, for the
+// chunk before it (succ) and for all before that (inter). Within a chunk distances stay what they are; so do
+// those of the nearest `local_size` tokens of the chunk before; farther ones stop at chunk_size.
+//
+// Source: SGLang 0.5.12, layers/rotary_embedding/rope_variant.py (DualChunkRotaryEmbedding), the last release
+// that has it. Its two other rotations only choose tokens for the sparse variant.
+struct DualChunkConfig {
+  std::uint32_t chunk_size = 0;  // tokens; the largest distance. 0: plain attention
+  std::uint32_t local_size = 0;  // tokens
+  // Beyond it q.k grows with the logarithm of the length, as with YaRN. 0: it does not.
+  std::uint32_t original_max_position_embeddings = 0;
+  bool dense_said = false;  // the config itself turns the sparse variant off
+
+  bool enabled() const { return chunk_size > 0; }
+  std::uint32_t chunk_len() const { return chunk_size - local_size; }
+  // Factor on q.k in a sequence of `seq_len` tokens: once on the query and once on the key.
+  double scaling(std::uint32_t seq_len) const {
+    if (original_max_position_embeddings == 0 || seq_len <= original_max_position_embeddings) return 1;
+    const double once = 0.1 * std::log(static_cast<double>(seq_len) / original_max_position_embeddings) + 1;
+    return once * once;
+  }
+};
+
+// By how many steps the key and the query of the token at `position` are rotated.
+struct ChunkRotations {
+  std::uint32_t key = 0;
+  std::uint32_t query = 0;        // meeting its own chunk
+  std::uint32_t query_succ = 0;   // meeting the chunk before
+  std::uint32_t query_inter = 0;  // meeting all before that
+};
+inline ChunkRotations chunk_rotations(const DualChunkConfig& config, std::uint32_t position) {
+  const std::uint32_t len = config.chunk_len();
+  const std::uint32_t in_chunk = position % len;
+  return {in_chunk, in_chunk, std::min(in_chunk + len, config.chunk_size),
+          std::min(2 * len - 1, config.chunk_size)};
+}
 
 // How experts are chosen for a token.
 enum class ExpertScoring : std::uint8_t {
@@ -196,14 +236,14 @@ struct ModelConfig {
   DualChunkConfig dual_chunk;
   LinearAttentionConfig linear;
   VisionConfig vision;
-  // Tokens that SGLang's pool of window layers keeps behind each sequence; 0: it gives the model no such pool
+  // Tokens that SGLang's pool of window layers keeps after each sequence; 0: it gives the model no such pool
   // (is_hybrid_swa_model of configs/model_config.py less what model_overrides/ disable).
   std::uint32_t swa_pool_window = 0;
 
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;
   bool norm_plus_one = false;      // Gemma: norm weights are stored less 1
-  bool post_norms = false;         // Gemma 2, 3: also norms behind attention and MLP
+  bool post_norms = false;         // Gemma 2, 3: also norms after attention and MLP
   double embedding_scale = 1;      // Gemma: sqrt(hidden_size)
   double attention_scale = 0;      // of q.k, YaRN's factor for MLA included
   double attention_logit_cap = 0;  // Gemma 2: 50; 0 = none

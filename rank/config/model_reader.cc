@@ -1,4 +1,6 @@
-// What model_config.h declares: apart from it, so that families know what a model is and not who reads it.
+// What model_config.h declares: apart from it, so that families know what a model is and not what reads it.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -169,6 +171,24 @@ void finish(const ConfigReader& config, ModelConfig& model) {
 
 }  // namespace
 
+FoundArchitecture find_architecture(std::string_view name) {
+  for (const ModelFamily* family : model_families()) {
+    for (const Architecture& row : family->architectures) {
+      if (row.name == name) return {family, &row};
+    }
+  }
+  return {};
+}
+
+const VisionArchitecture* find_vision_architecture(std::string_view name) {
+  for (const ModelFamily* family : model_families()) {
+    for (const VisionArchitecture& row : family->vision) {
+      if (row.name == name) return &row;
+    }
+  }
+  return nullptr;
+}
+
 ModelConfig parse_model_config(const std::string& text, const std::string& where) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object()) {
@@ -227,37 +247,35 @@ ModelConfig load_model_config(const std::string& model_path) {
     }
     if (folder_given) throw_user_error("--model-path {}: the folder has no config.json", model_path);
     const std::vector<std::string> known = model_catalogue();
-    std::string names;
-    for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
     const std::string_view guess = nearest(key.substr(key.find_last_of('/') + 1), known);
     throw_user_error("--model-path {}: neither a known model nor a folder with a config.json{} Known are {}",
-                     model_path, guess.empty() ? "." : fmt::format(", did you mean {}?", guess), names);
+                     model_path, guess.empty() ? "." : fmt::format(", did you mean {}?", guess),
+                     fmt::join(known, ", "));
   }
   ModelConfig model = parse_model_config(read_config(file), file.string());
   // ModelOpt's checkpoints may say how they are quantised in a file of their own.
-  const fs::path modelopt = file.parent_path() / "hf_quant_config.json";
-  if (!model.quantization.quantized() && fs::is_regular_file(modelopt, error)) {
-    const Json json = Json::parse(read_config(modelopt), nullptr, /*allow_exceptions=*/false);
-    model.quantization = read_hf_quant_config(json, modelopt.string());
-  }
+  const auto beside = [&](const char* name, bool must_be_object, const auto& read) {
+    const fs::path path = file.parent_path() / name;
+    if (!fs::is_regular_file(path, error)) return;
+    const Json json = Json::parse(read_config(path), nullptr, /*allow_exceptions=*/false);
+    if (must_be_object && !json.is_object()) throw_user_error("{}: not a JSON object", path.string());
+    read(json, path.string());
+  };
+  if (!model.quantization.quantized())
+    beside("hf_quant_config.json", false, [&model](const Json& json, const std::string& where) {
+      model.quantization = read_hf_quant_config(json, where);
+    });
   // Chat models end their turns by tokens that only the generation config names.
-  const fs::path generation = file.parent_path() / "generation_config.json";
-  if (fs::is_regular_file(generation, error)) {
-    const Json json = Json::parse(read_config(generation), nullptr, /*allow_exceptions=*/false);
-    if (json.is_discarded() || !json.is_object())
-      throw_user_error("{}: not a JSON object", generation.string());
-    read_eos(ConfigReader(json, generation.string()), model);
+  beside("generation_config.json", true, [&model](const Json& json, const std::string& where) {
+    read_eos(ConfigReader(json, where), model);
+  });
+  if (model.vision.present()) {
+    beside("preprocessor_config.json", true, [&model](const Json& json, const std::string& where) {
+      read_preprocessor(ConfigReader(json, where), model.vision);
+    });
+    beside("added_tokens.json", false,
+           [&model](const Json& json, const std::string&) { read_added_tokens(json, model.vision); });
   }
-  const fs::path preprocessor = file.parent_path() / "preprocessor_config.json";
-  if (model.vision.present() && fs::is_regular_file(preprocessor, error)) {
-    const Json json = Json::parse(read_config(preprocessor), nullptr, /*allow_exceptions=*/false);
-    if (json.is_discarded() || !json.is_object())
-      throw_user_error("{}: not a JSON object", preprocessor.string());
-    read_preprocessor(ConfigReader(json, preprocessor.string()), model.vision);
-  }
-  const fs::path added = file.parent_path() / "added_tokens.json";
-  if (model.vision.present() && fs::is_regular_file(added, error))
-    read_added_tokens(Json::parse(read_config(added), nullptr, /*allow_exceptions=*/false), model.vision);
   // SGLang turns the sparse variant on where this file is beside the config.
   const fs::path sparse = file.parent_path() / "sparse_attention_config.json";
   if (model.dual_chunk.enabled() && !model.dual_chunk.dense_said && fs::exists(sparse, error)) {

@@ -17,14 +17,10 @@ std::vector<LayerRange> partitioned(std::uint32_t num_layers, std::uint32_t pp_s
                                     const std::string& partition) {
   std::vector<LayerRange> stages;
   std::uint32_t first = 0;
-  std::size_t begin = 0;
-  while (begin <= partition.size()) {
-    const std::size_t comma = std::min(partition.find(',', begin), partition.size());
-    const auto count = static_cast<std::uint32_t>(
-        parse_count(kPartition, partition.substr(begin, comma - begin), 1, num_layers));
+  for (const std::string& part : split_list(partition)) {
+    const auto count = static_cast<std::uint32_t>(parse_count(kPartition, part, 1, num_layers));
     stages.push_back({first, count});
     first += count;
-    begin = comma + 1;
   }
   if (stages.size() != pp_size)
     throw_user_error("{} {}: names {} stages, --pp-size is {}", kPartition, partition, stages.size(),
@@ -56,8 +52,7 @@ std::vector<LayerRange> pipeline_layers(std::uint32_t num_layers, std::uint32_t 
 void check_pipeline(const ModelConfig& model) {
   if (model.is_hybrid_linear())
     throw_user_error(
-        "--pp-size: stages of {}, whose gated delta-net layers keep states, are not simulated; "
-        "use --tp",
+        "--pp-size: stages of {}, whose gated delta-net layers keep states, are not simulated; use --tp",
         model.name);
   // InternVL's text model has an architecture of its own; the class that serves it makes no stages of it.
   const std::string& served = model.vision.present() ? model.vision.architecture : model.architecture;
@@ -65,8 +60,8 @@ void check_pipeline(const ModelConfig& model) {
     throw_user_error("--pp-size: SGLang's {} has no pipeline stages; use --tp", served);
   if (model.tie_word_embeddings && model.facts.tied_head_is_embedding)
     throw_user_error(
-        "--pp-size: {} ties its head to the embedding, and the last stage of SGLang's {} has no "
-        "embedding; use --tp",
+        "--pp-size: {} ties its head to the embedding, and the last stage of SGLang's {} has no embedding; "
+        "use --tp",
         model.name, model.architecture);
 }
 
@@ -74,8 +69,7 @@ void check_deepstack(const ModelConfig& model, const std::vector<LayerRange>& st
   if (stages.size() > 1 && model.vision.served && stages.front().count < model.vision.deepstack)
     throw_user_error(
         "--pp-size {}: the first stage has {} layers of {}, and image features go into its first {}; use "
-        "fewer "
-        "stages",
+        "fewer stages",
         stages.size(), stages.front().count, model.name, model.vision.deepstack);
 }
 

@@ -226,15 +226,13 @@ QuantizationConfig resolve_quantization(const QuantizationConfig& checkpoint, co
     if (choice.needs == "online") return online(method);
     throw_user_error(
         "--quantization {}: the weights are 16 bit, and only fp8 and w8a8_fp8 quantise them while loading; "
-        "use "
-        "one of these, or a checkpoint whose config.json declares {}",
+        "use one of these, or a checkpoint whose config.json declares {}",
         method, choice.needs.empty() ? choice.name : choice.needs);
   }
   if (!compatible(method, checkpoint)) {
     throw_user_error(
         "--quantization {}: the checkpoint's quantization_config says {}, and SGLang refuses the two "
-        "together; "
-        "leave the flag out",
+        "together; leave the flag out",
         method, checkpoint.method);
   }
   QuantizationConfig config = checkpoint;
@@ -257,8 +255,7 @@ void check_capability(const QuantizationConfig& config, const proto::HardwarePro
     if (capability >= config.least_capability && !(nvfp4 && hardware.dense_flops_fp4() == 0)) return;
     throw_user_error(
         "--quantization {}: its kernels need a GPU of compute capability {}.{}, and {} has {}.{}; use "
-        "another "
-        "--hardware or other weights",
+        "another --hardware or other weights",
         config.method, std::max(config.least_capability, nvfp4 ? 100U : 0U) / 10,
         config.least_capability % 10, hardware.name(), capability / 10, capability % 10);
   }

@@ -44,11 +44,13 @@ std::regex expression(const std::string& text, const std::string& where) {
   }
 }
 
-// Weights in a group along the inputs; -1: the whole row.
-std::uint32_t group_of(const Json& value, const char* key, const std::string& where) {
+// Weights in a group along the inputs under `key`; -1: the whole row.
+std::uint32_t group_of(const ConfigReader& config, const char* key, int otherwise) {
+  const Json value = config.has(key) ? config.json()[key] : Json(otherwise);
   if (!value.is_number_integer() || (value.get<double>() != -1 && !(value.get<double>() >= 1)) ||
       value.get<double>() > 1 << 20)
-    throw_user_error("{}: key \"{}\" must be -1 or a whole number from 1 to {}", where, key, 1 << 20);
+    throw_user_error("{}: key \"{}\" must be -1 or a whole number from 1 to {}", config.where(), key,
+                     1 << 20);
   return value.get<double>() < 0 ? 0 : value.get<std::uint32_t>();
 }
 
@@ -103,8 +105,7 @@ QuantizationConfig read_gptq(const ConfigReader& config) {
   const bool symmetric = config.flag("sym", true);
   out.method = symmetric ? "gptq_marlin" : "gptq";
   out.least_capability = symmetric ? 80 : 60;
-  const std::uint32_t group = group_of(config.has("group_size") ? config.json()["group_size"] : Json(128),
-                                       "group_size", config.where());
+  const std::uint32_t group = group_of(config, "group_size", 128);
   set_all(out, {WeightFormat::Kind::kInt4, 1, group, true, ActivationFormat::k16Bit});
   if (config.text("checkpoint_format", "gptq") == "gptq_v2") out.gptq_zero_offset = 0;
   if (config.flag("lm_head", false)) out.head = out.linear;
@@ -129,7 +130,7 @@ QuantizationConfig read_awq(const ConfigReader& config) {
   const std::uint32_t bits = config.number(config.has("w_bit") ? "w_bit" : "bits", 1, 16);
   if (bits != 4) refuse_bits(config.where(), fmt::format("AWQ weights of {} bits", bits));
   const char* key = config.has("q_group_size") ? "q_group_size" : "group_size";
-  const std::uint32_t group = group_of(config.has(key) ? config.json()[key] : Json(128), key, config.where());
+  const std::uint32_t group = group_of(config, key, 128);
   set_all(out,
           {WeightFormat::Kind::kInt4, 1, group, config.flag("zero_point", true), ActivationFormat::k16Bit});
   out.pattern = Pattern::kSubstring;
@@ -156,8 +157,7 @@ WeightFormat compressed_scheme(const ConfigReader& weights, const Json& activati
   if (strategy == "channel") scheme.block_n = 1;
   if (strategy == "group" || strategy == "tensor_group") {
     scheme.block_n = 1;
-    scheme.block_k = group_of(weights.has("group_size") ? weights.json()["group_size"] : Json(-1),
-                              "group_size", weights.where());
+    scheme.block_k = group_of(weights, "group_size", -1);
   }
   if (strategy == "block") {
     const Json block = weights.has("block_structure") ? weights.json()["block_structure"] : Json({128, 128});
@@ -182,8 +182,7 @@ WeightFormat compressed_scheme(const ConfigReader& weights, const Json& activati
   } else {
     throw_user_error(
         "{}: {} weights of {} bits{} have not been measured; tpsim knows fp8 and int8 with quantised "
-        "activations, "
-        "int4 without, and nvfp4",
+        "activations, int4 without, and nvfp4",
         weights.where(), type, bits, activated ? " with quantised activations" : " with 16-bit activations");
   }
   return scheme;
@@ -286,8 +285,7 @@ QuantizationConfig read_quantization(const nlohmann::json& json, const std::stri
   if (method == "w8a8_fp8" || method == "w8a8_int8") return read_w8a8(config, method);
   throw_user_error(
       "{}: key \"quant_method\" is {}; tpsim knows fp8, w8a8_fp8, w8a8_int8, awq, gptq, mxfp4, "
-      "compressed-tensors and "
-      "modelopt",
+      "compressed-tensors and modelopt",
       config.where(), in_quotes(method));
 }
 

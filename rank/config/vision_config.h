@@ -44,14 +44,14 @@ struct VisionConfig {
   bool flat = false;                             // images are packed into one sequence (flatten_batch)
   bool one_by_one = false;                       // the encoder runs once for each image (Gemma 3)
   bool sharded_positions = false;                // position embeddings are cut over the ranks (Qwen3-VL)
-  bool rms_norm = false;                         // of layers, not layer norms (InternViT-6B)
+  bool rms_norm = false;                         // of layers, not layer norms (InternViT-6B, Qwen2.5-VL)
   bool qkv_bias = true;
   bool transposed_shuffle = false;    // InternVL's ps_version v1: merged patches stand column by column
   bool both_ways = false;             // the text model lets an image's tokens see each other (Gemma 3)
   std::uint32_t computed_layers = 0;  // of num_layers, those whose result is read; 0: all
   float norm_eps = 1e-6F;
   double rope_theta = 10000;
-  // Llama 4, ids of the vocabulary: between tiles of a row, behind a row, before the small copy; 0: unknown.
+  // Llama 4, ids of the vocabulary: between tiles of a row, after a row, before the small copy; 0: unknown.
   std::uint32_t tile_column_id = 0, tile_row_id = 0, small_copy_id = 0;
   std::uint32_t position_embeddings = 0;
   // The projector: merged patches of projector_input elements through one or two layers to out_hidden_size.
@@ -72,7 +72,7 @@ struct VisionConfig {
   std::uint32_t mlp_width = 0;  // as the checkpoint has it; intermediate_size is rounded up for kernels
   std::string hidden_act = "gelu";
   std::vector<std::uint32_t> full_attention_at = {};  // with windows: the layers that attend to all
-  std::vector<std::uint32_t> deepstack_at = {};       // layers behind which a further projector reads
+  std::vector<std::uint32_t> deepstack_at = {};       // layers after which a further projector reads
   // Tokens of the vocabulary that are an image's markers; empty: the config does not name them.
   std::vector<std::uint32_t> marker_ids_before = {}, marker_ids_after = {};
 

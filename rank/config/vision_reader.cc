@@ -46,21 +46,6 @@ std::uint32_t read_side(const ConfigReader& config, const char* key, std::uint32
   return config.number_or(key, otherwise);
 }
 
-std::vector<std::uint32_t> read_layer_numbers(const ConfigReader& config, const char* key,
-                                              std::vector<std::uint32_t> otherwise) {
-  if (!config.has(key)) return otherwise;
-  const Json& list = config.json()[key];
-  if (!list.is_array()) throw_user_error("{}: key \"{}\" must be a list of layers", config.where(), key);
-  std::vector<std::uint32_t> layers;
-  for (const Json& layer : list) {
-    if (!layer.is_number_unsigned() || layer.get<double>() >= kMostPixels)
-      throw_user_error("{}: key \"{}\" must be a list of layers, whole numbers from 0 up", config.where(),
-                       key);
-    layers.push_back(layer.get<std::uint32_t>());
-  }
-  return layers;
-}
-
 std::vector<std::uint32_t> read_marker(const ConfigReader& root, const char* key) {
   if (!root.has(key)) return {};
   return {root.number(key, 0, kMostPixels)};

@@ -24,4 +24,6 @@ struct WeightFormat {
   friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
 };
 
+inline constexpr double kElement = 2;  // bytes of an activation (bf16), and of a weight of a vision encoder
+
 }  // namespace tpsim::rank

@@ -1,5 +1,8 @@
 #include "rank/cost/hardware.h"
 
+#include <fmt/format.h>
+#include <google/protobuf/descriptor.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -11,11 +14,8 @@
 
 #include "proto/base/error.h"
 #include "proto/base/nearest.h"
-#include "proto/base/plain_json.h"
 #include "proto/versions.h"
 #include "rank/catalogue/catalogue.h"
-#include "rank/cost/hardware_check.h"
-#include "rank/cost/host.h"
 #include "rank/cost/json_message.h"
 
 namespace tpsim::rank {
@@ -68,7 +68,7 @@ void merge_attention(proto::HardwareProfile& profile) {
   for (const std::string& backend : backends) {
     const auto measured = catalogue::find(own, backend);
     for (const nlohmann::json& entry :
-         parse_json<nlohmann::json>(measured ? *measured : *catalogue::find(other, backend))) {
+         nlohmann::json::parse(measured ? *measured : *catalogue::find(other, backend))) {
       proto::OperatorEfficiency& fit = *profile.add_efficiencies();
       read_message(entry, fmt::format("attention/{}.json", backend), "coefficients", fit);
       if (measured) continue;
@@ -109,6 +109,25 @@ std::string host_of(const nlohmann::json& json, const std::string& where) {
   if (!host->is_string())
     throw_user_error("{}: \"{}\" is {}; it must be a string", where, kHostKey, in_quotes(host->dump()));
   return host->get<std::string>();
+}
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using nlohmann::json;
+
+// What is left out would be priced as nothing.
+void check_given(const json& object, const Descriptor& message, const std::string& of) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    const auto found = object.find(field.name());
+    if (found == object.end()) throw_user_error("{}: \"{}\" is missing", of, field.name());
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && found->is_object())
+      check_given(*found, *field.message_type(), fmt::format("{}: {}", of, field.name()));
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE &&
+        !(found->is_number() && found->get<double>() >= 0 && found->get<double>() < 1e9))
+      throw_user_error("{}: \"{}\" is {}; it must be a number from 0 to 1e9", of, field.name(),
+                       found->dump());
+  }
 }
 
 }  // namespace
@@ -161,6 +180,17 @@ const proto::ConstantFit* find_constant_fit(const proto::HardwareProfile& profil
     if (fit.constant() == constant) return &fit;
   }
   return nullptr;
+}
+
+proto::HostProfile parse_host(std::string_view text, const std::string& where) {
+  const json object = parse_object(text, where, "a host profile", "rank/catalogue/hosts");
+  check_given(object, *proto::HostProfile::descriptor(), where);
+  proto::HostProfile host;
+  read_message(object, where, "a host profile", host);
+  if (host.version() != kHostProfileVersion)
+    throw_user_error("{}: version {} is not known; this tpsim reads version {}", where, host.version(),
+                     kHostProfileVersion);
+  return host;
 }
 
 }  // namespace tpsim::rank

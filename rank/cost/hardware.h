@@ -1,6 +1,8 @@
 // Hardware profiles: from the catalogue, or from a file of the user's own in the same JSON form.
 #pragma once
 
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,12 +19,22 @@ proto::HardwareProfile load_hardware(const std::string& hardware);
 // A profile from JSON text; `where` names it in errors. Every constant of the result is finite and in a range
 // in which prices are.
 proto::HardwareProfile parse_hardware(const std::string& text, const std::string& where);
+// What it must say before a price is made of it. `json`: a HardwareProfile in JSON. Throws UserError that
+// names `where` and the key for one that is unknown, missing, of the wrong type, or beyond what any GPU comes
+// near; every other constant has the default that proto/hardware.proto states.
+void check_hardware(const nlohmann::json& json, const std::string& where);
 std::vector<std::string> hardware_catalogue();
 // The host that such a `hardware` stands in: its file may name one in a key "host", which is a name of
 // rank/catalogue/hosts, or a .json file of the same form beside it; else the machine of H200s that was
 // measured. Throws UserError, as load_hardware() does.
 proto::HostProfile load_host(const std::string& hardware);
-// What stands behind a constant of `profile`; null: it was not measured.
+// How a constant of `profile` was measured; null: it was not measured.
 const proto::ConstantFit* find_constant_fit(const proto::HardwareProfile& profile, std::string_view constant);
+
+inline constexpr std::uint32_t kHostProfileVersion = 1;
+
+// `where` names the text in errors. Every constant of the result is given, finite and not negative. Throws
+// UserError.
+proto::HostProfile parse_host(std::string_view text, const std::string& where);
 
 }  // namespace tpsim::rank

@@ -1,8 +1,8 @@
-#include "rank/cost/hardware_check.h"
-
+// What a hardware profile must say.
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
 #include <string_view>
@@ -15,6 +15,7 @@
 #include "proto/coefficients.h"
 #include "proto/correction_surface.h"
 #include "proto/hardware.pb.h"
+#include "rank/cost/hardware.h"
 #include "rank/cost/op_cost.h"
 
 namespace tpsim::rank {

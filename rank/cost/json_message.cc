@@ -12,7 +12,6 @@
 #include <system_error>
 
 #include "proto/base/error.h"
-#include "proto/base/plain_json.h"
 
 namespace tpsim::rank {
 namespace {
@@ -115,7 +114,7 @@ void read_message(const json& json, const std::string& where, std::string_view k
 
 json parse_object(std::string_view text, const std::string& where, std::string_view kind,
                   std::string_view examples) {
-  auto parsed = parse_json<json>(text, /*allow_exceptions=*/false);
+  auto parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object())
     throw_user_error("{}: not {}: not a JSON object, as those of {} are", where, kind, examples);
   return parsed;

@@ -23,7 +23,7 @@ void read_message(const nlohmann::json& json, const std::string& where, std::str
 nlohmann::json parse_object(std::string_view text, const std::string& where, std::string_view kind,
                             std::string_view examples);
 // The text of a file. Throws UserError where it has more than 1 MiB, and is not `kind` then; and, naming
-// `where` as who asked for it, where it cannot be read.
+// `where` as what asked for it, where it cannot be read.
 std::string small_file(const std::string& path, const std::string& where, std::string_view kind);
 
 }  // namespace tpsim::rank

@@ -1,8 +1,10 @@
 #include "rank/linear/packed_matrix.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "proto/base/number_format.h"
 
@@ -62,32 +64,11 @@ void tile(const float* x, const Weight* w, std::uint32_t k, float* out, std::siz
 template <typename Weight>
 void tile_of(std::uint32_t rows, const float* x, const Weight* w, std::uint32_t k, float* out,
              std::size_t stride, bool add) {
-  switch (rows) {
-    case 1:
-      return tile<1>(x, w, k, out, stride, add);
-    case 2:
-      return tile<2>(x, w, k, out, stride, add);
-    case 3:
-      return tile<3>(x, w, k, out, stride, add);
-    case 4:
-      return tile<4>(x, w, k, out, stride, add);
-    case 5:
-      return tile<5>(x, w, k, out, stride, add);
-    case 6:
-      return tile<6>(x, w, k, out, stride, add);
-    case 7:
-      return tile<7>(x, w, k, out, stride, add);
-    case 8:
-      return tile<8>(x, w, k, out, stride, add);
-    case 9:
-      return tile<9>(x, w, k, out, stride, add);
-    case 10:
-      return tile<10>(x, w, k, out, stride, add);
-    case 11:
-      return tile<11>(x, w, k, out, stride, add);
-    default:
-      return tile<12>(x, w, k, out, stride, add);
+  static constexpr auto kTiles = []<std::uint32_t... I>(std::integer_sequence<std::uint32_t, I...>) {
+    return std::array{&tile<I + 1, Weight>...};
   }
+  (std::make_integer_sequence<std::uint32_t, kRows>());
+  kTiles[rows - 1](x, w, k, out, stride, add);
 }
 
 // How a product is cut: rows in tiles of nearly the same height, k in blocks, so that a block of a tile stays

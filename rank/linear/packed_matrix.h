@@ -34,6 +34,11 @@ class PackedMatrix {
   // x_stride and y_stride apart. x and y must not overlap.
   void multiply(const float* x, std::uint32_t rows, std::uint32_t x_stride, float* y, std::uint32_t y_stride,
                 const float* bias, ThreadPool& pool) const;
+  // Of x [rows, k] and y [rows, n] without gaps; `bias`: empty where there is none.
+  void multiply(const float* x, std::uint32_t rows, float* y, ThreadPool& pool,
+                const std::vector<float>& bias = {}) const {
+    multiply(x, rows, k_, y, n_, bias.empty() ? nullptr : bias.data(), pool);
+  }
 
  private:
   // Some tiles of rows and one block of k against one panel of outputs.

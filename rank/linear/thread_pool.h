@@ -22,8 +22,8 @@ class ThreadPool {
  public:
   using Work = std::function<void(std::uint32_t index, std::uint32_t thread)>;
 
-  // `threads` in all, the caller included, who share all work; 0: the cores that this process may use divided
-  // by `processes_on_host`, at least 1, who leave work of microseconds to the caller.
+  // `threads` in all, the caller included, which share all work; 0: the cores that this process may use
+  // divided by `processes_on_host`, at least 1, which leave work of microseconds to the caller.
   explicit ThreadPool(std::uint32_t threads = 0, std::uint32_t processes_on_host = 1);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

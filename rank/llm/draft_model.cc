@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "proto/base/error.h"
-#include "rank/config/catalogue_drafts.h"
+#include "rank/config/catalogue_models.h"
 #include "rank/config/config_reader.h"
 #include "rank/config/families.h"
 #include "rank/llm/layers.h"
@@ -65,23 +65,6 @@ ModelConfig next_layer(const ModelConfig& target) {
   return layer;
 }
 
-}  // namespace
-
-std::uint32_t DraftModel::joined(bool extends) const {
-  switch (kind) {
-    case DraftKind::kEagle:
-    case DraftKind::kNextN:
-      return 2;
-    case DraftKind::kEagle3:
-      return extends ? (hidden_layers.empty() ? 3U : static_cast<std::uint32_t>(hidden_layers.size())) : 0;
-    case DraftKind::kModel:
-      break;
-  }
-  return 0;
-}
-
-namespace {
-
 // A layer for the next token that was published by itself ("lmsys/DeepSeek-V3-NextN") is that of its model.
 std::string model_of_next_layer(const std::string& path) {
   constexpr std::string_view kPublisher = "lmsys/", kEnd = "-NextN";
@@ -111,10 +94,6 @@ std::string known_heads(const ModelConfig& target) {
   const std::vector<std::string> ids = catalogue_drafts_for(target.name);
   return ids.empty() ? "" : fmt::format("; known for it: {}", fmt::join(ids, ", "));
 }
-
-}  // namespace
-
-namespace {
 
 // models/llama_eagle3.py.
 void read_eagle3(const std::string& path, const ModelConfig& target, DraftModel& draft) {
@@ -157,6 +136,19 @@ void read_eagle3(const std::string& path, const ModelConfig& target, DraftModel&
 
 }  // namespace
 
+std::uint32_t DraftModel::joined(bool extends) const {
+  switch (kind) {
+    case DraftKind::kEagle:
+    case DraftKind::kNextN:
+      return 2;
+    case DraftKind::kEagle3:
+      return extends ? (hidden_layers.empty() ? 3U : static_cast<std::uint32_t>(hidden_layers.size())) : 0;
+    case DraftKind::kModel:
+      break;
+  }
+  return 0;
+}
+
 DraftModel load_draft_model(const std::string& algorithm, const std::string& path,
                             const ModelConfig& target) {
   DraftModel draft;
@@ -197,8 +189,7 @@ DraftModel load_draft_model(const std::string& algorithm, const std::string& pat
   }
   if (draft.config.facts.draft_head != wanted)
     throw_user_error(
-        "{} {}: is a {}, --speculative-algorithm {} takes an architecture that ends with {}, for "
-        "example {}",
+        "{} {}: is a {}, --speculative-algorithm {} takes an architecture that ends with {}, for example {}",
         kFlag, path, architecture, algorithm, wanted == DraftHead::kEagle3 ? "Eagle3" : "Eagle",
         example_of(wanted));
   if (draft.config.hidden_size != target.hidden_size)

@@ -30,13 +30,12 @@ struct DraftModel {
   // EAGLE3. Layers of the target whose inputs it joins, ascending (set_eagle3_layers_to_capture of
   // models/llama.py, unless its eagle_config names others).
   std::vector<std::uint32_t> hidden_layers;
-  bool own_head = false;  // else the target's
-  bool norm_output =
-      false;  // it goes on from what its output head reads, else from that before the last norm
+  bool own_head = false;     // else the target's
+  bool norm_output = false;  // it goes on from what its output head reads, else from before the last norm
   std::string not_computed;  // of its config, a key that numeric execution cannot follow; empty: none
 
   bool is_head() const { return kind != DraftKind::kModel; }
-  // Hidden vectors that are joined into one before the first layer, in a pass that extends behind the target,
+  // Hidden vectors that are joined into one before the first layer, in a pass that extends after the target,
   // and in one that goes on from its own; 0: none are.
   std::uint32_t joined(bool extends) const;
   // The layer's queries, keys and values are made of twice the hidden size.

@@ -75,25 +75,13 @@ double FreshKernels::attend(std::uint32_t length) {
 
 double FreshKernels::meet(Kernel kernel, std::uint64_t size, std::uint64_t other) {
   if (!met_.emplace(kernel, size, other).second) return 0;
-  switch (kernel) {
-    case Kernel::kMetadata:
-      return host_.metadata_seconds();
-    case Kernel::kSplits:
-      return host_.splits_seconds();
-    case Kernel::kLauncher:
-      return host_.launcher_seconds();
-    case Kernel::kExtendPages:
-      return host_.extend_pages_seconds();
-    case Kernel::kDecodePages:
-      return host_.decode_pages_seconds();
-    case Kernel::kExperts:
-      return host_.experts_seconds();
-    case Kernel::kDrafts:
-      return host_.drafts_seconds();
-    case Kernel::kEngine:
-      return host_.engine_seconds();
-  }
-  return 0;
+  using Compiling = proto::HostProfile::Compiling;
+  static constexpr double (Compiling::*kSeconds[])() const = {
+      // in the order of Kernel
+      &Compiling::metadata_seconds,     &Compiling::splits_seconds,       &Compiling::launcher_seconds,
+      &Compiling::extend_pages_seconds, &Compiling::decode_pages_seconds, &Compiling::experts_seconds,
+      &Compiling::drafts_seconds,       &Compiling::engine_seconds};
+  return (host_.*kSeconds[static_cast<std::size_t>(kernel)])();
 }
 
 double FreshKernels::decode(std::uint32_t requests, std::uint32_t bucket, std::uint32_t longest) {

@@ -14,6 +14,19 @@ constexpr double kPoolBytes = 0.19e9;         // of the pool, whatever is captur
 constexpr double kLayerGraphBytes = 0.194e6;  // of one layer in one graph
 constexpr double kLogitBytes = 4;
 
+struct Range {
+  std::uint32_t first, last, step;
+};
+// The sizes of all ranges up to `most`.
+std::vector<std::uint32_t> sizes_in(std::span<const Range> ranges, std::uint32_t most) {
+  std::vector<std::uint32_t> sizes;
+  for (const Range& range : ranges) {
+    for (std::uint64_t size = range.first; size <= std::min(range.last, most); size += range.step)
+      sizes.push_back(static_cast<std::uint32_t>(size));
+  }
+  return sizes;
+}
+
 }  // namespace
 
 GraphCapture graph_capture_cost(const ModelConfig& model, std::span<const std::uint32_t> sizes,
@@ -43,6 +56,26 @@ GraphCapture graph_capture_cost(const ModelConfig& model, std::span<const std::u
       static_cast<std::uint64_t>(kPoolBytes + double(sizes.size()) * model.num_layers * kLayerGraphBytes +
                                  double(largest) * std::max(1U, verified) * model.vocab_size * kLogitBytes);
   return capture;
+}
+
+std::uint32_t PrefillGraphs::bucket(std::uint32_t rows) const {
+  const auto found = std::lower_bound(tokens.begin(), tokens.end(), rows);
+  if (rows == 0 || found == tokens.end()) return 0;
+  return limit_padding && *found > std::uint64_t{rows} * 2 ? 0 : *found;
+}
+
+std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs, bool speculative) {
+  constexpr Range kPlain[] = {{1, 2, 1}, {4, 12, 4}, {16, 256, 8}, {272, 511, 16}, {512, UINT32_MAX, 32}};
+  constexpr Range kDense[] = {{1, 8, 1}, {10, 32, 2}, {40, 64, 4}, {72, 256, 8}, {272, UINT32_MAX, 16}};
+  std::vector<std::uint32_t> sizes = sizes_in(speculative ? kDense : kPlain, max_bs);
+  if (sizes.empty() || sizes.back() != max_bs) sizes.push_back(max_bs);
+  return sizes;
+}
+
+std::vector<std::uint32_t> capture_prefill_tokens(std::uint32_t max_tokens) {
+  constexpr Range kRanges[] = {{4, 32, 4},      {48, 256, 16},     {288, 512, 32},
+                               {576, 1024, 64}, {1280, 4096, 256}, {4608, UINT32_MAX, 512}};
+  return sizes_in(kRanges, max_tokens);
 }
 
 }  // namespace tpsim::rank

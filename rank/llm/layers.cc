@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "attention/sparse_kernels.h"
-#include "rank/llm/loading_memory.h"
-#include "rank/llm/quantised_weights.h"
+#include "rank/llm/memory.h"
+#include "rank/llm/weight_spec.h"
 #include "rank/vision/vision_encoder.h"
 
 namespace tpsim::rank {

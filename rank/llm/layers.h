@@ -56,7 +56,7 @@ struct LinearLayers {
 LinearLayers linear_layers(const ModelConfig& model, const Shard& shard);
 
 // All of this rank's, linear layers in the order in which a pass first meets them, experts and what is not
-// multiplied behind them.
+// multiplied after them.
 std::vector<WeightSpec> weight_list(const ModelConfig& model, const Shard& shard);
 // The entry of that name; throws std::out_of_range where there is none.
 const WeightSpec& weight_named(const std::vector<WeightSpec>& weights, std::string_view name);

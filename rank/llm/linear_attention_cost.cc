@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "rank/config/activation.h"
+#include "rank/config/weight_format.h"
 
 namespace tpsim::rank {
 namespace {
 
 constexpr double kChunk = 64;  // tokens (FLA's CHUNK_SIZE)
 
-// Measured on an H200: a kernel's start in seconds, and the share of the device's bandwidth that it moves its
-// bytes with.
-struct Moving {
-  double fixed, share;
-};
+// Measured on an H200.
+using Moving = GatedDeltaCosts::Moving;
 constexpr Moving kDecodeRule{3.0e-6, 0.81};
 constexpr Moving kDecodeConv{1.75e-6, 0.59};
 constexpr Moving kDecodeSplit{1.75e-6, 0.93};
@@ -43,113 +40,6 @@ constexpr double kWalkStates = 0.91;         // share of the bandwidth that move
 constexpr double kFlashInferStep = 3.0e-6;
 constexpr Moving kElementwise{3e-6, 0.75};
 
-}  // namespace
-
-std::string to_string(LinearAttnBackend backend) {
-  switch (backend) {
-    case LinearAttnBackend::kTriton:
-      return "triton";
-    case LinearAttnBackend::kCuteDsl:
-      return "cutedsl";
-    case LinearAttnBackend::kFlashInfer:
-      return "flashinfer";
-  }
-  return "";
-}
-
-GatedDeltaCosts::GatedDeltaCosts(const proto::HardwareProfile& profile, LinearAttnBackends backends)
-    : backends_(backends),
-      state_pool_(profile.architecture() != "hopper"),
-      flops_(profile.dense_flops_bf16()),
-      bandwidth_(profile.memory_bandwidth()),
-      multiprocessors_(profile.multiprocessors()) {}
-
-KernelCost GatedDeltaCosts::moving(double fixed, double share, double bytes, std::uint32_t launches) const {
-  return {fixed + bytes / (bandwidth_ * share), 0, bytes, launches};
-}
-
-KernelCost GatedDeltaCosts::decode(const LinearLayers& layers, double requests) const {
-  const auto conv = static_cast<double>(layers.conv_dim());
-  const double values = double(layers.num_v_heads) * layers.v_dim;
-  const double state = double(layers.num_v_heads) * layers.k_dim * layers.v_dim;  // elements
-  const auto move = [&](const Moving& kernel, double bytes) {
-    return moving(kernel.fixed, kernel.share, bytes, 1);
-  };
-  // Projections split and put together; convolution over the last tokens, whose window moves on.
-  KernelCost cost = move(kDecodeSplit, requests * 2 * (conv + values) * kElement);
-  KernelCost convolution =
-      move(kDecodeConv, requests * (2 * conv * kElement + 2 * double(layers.conv_bytes())));
-  convolution.flops = 2 * requests * conv * layers.conv_kernel;
-  cost += convolution;
-  // Gates, norms of q and k, decay, update and read-out of the state in one kernel.
-  KernelCost rule =
-      move(kDecodeRule, requests * (2 * double(layers.temporal_bytes()) + (conv + values) * kElement));
-  rule.flops = 7 * requests * state;
-  cost += rule;
-  if (backends_.decode == LinearAttnBackend::kFlashInfer && !state_pool_) {
-    // The states gathered, and scattered.
-    for (int i = 0; i < 2; ++i) cost += move(kElementwise, requests * 2 * double(layers.temporal_bytes()));
-  }
-  cost += move(kElementwise, requests * 3 * values * kElement);  // gated norm
-  return cost;
-}
-
-KernelCost GatedDeltaCosts::verify(const LinearLayers& layers, double requests, std::uint32_t drafts) const {
-  const double tokens = requests * drafts;
-  const auto conv = static_cast<double>(layers.conv_dim());
-  const double values = double(layers.num_v_heads) * layers.v_dim;
-  const double state = double(layers.num_v_heads) * layers.k_dim * layers.v_dim;  // elements
-  const auto move = [&](const Moving& kernel, double bytes) {
-    return moving(kernel.fixed, kernel.share, bytes, 1);
-  };
-  KernelCost cost = move(kDecodeSplit, tokens * 2 * (conv + values) * kElement);
-  // Windows behind each draft overlap in one of drafts + kernel - 2 columns.
-  KernelCost convolution =
-      move(kDecodeConv, tokens * 2 * conv * kElement +
-                            requests * (double(layers.conv_bytes()) +
-                                        conv * (double(drafts) + layers.conv_kernel - 2) * kElement));
-  convolution.flops = 2 * tokens * conv * layers.conv_kernel;
-  cost += convolution;
-  KernelCost rule = move(kDecodeRule, requests * (1.0 + drafts) * double(layers.temporal_bytes()) +
-                                          tokens * (conv + values) * kElement);
-  rule.flops = 7 * tokens * state;
-  cost += rule;
-  cost += move(kElementwise, tokens * 3 * values * kElement);  // gated norm
-  return cost;
-}
-
-KernelCost GatedDeltaCosts::commit(const LinearLayers& layers, double requests,
-                                   const StateMoves& moves) const {
-  const auto bytes = static_cast<double>(layers.bytes_per_request());
-  KernelCost cost = moving(2 * kElementwise.fixed, kElementwise.share, requests * 2 * bytes, 2);
-  if (moves.may_snapshot)
-    cost += moving(2 * kElementwise.fixed, kElementwise.share, moves.snapshots * 2 * bytes, 2);
-  return cost;
-}
-
-KernelCost GatedDeltaCosts::extend(const LinearLayers& layers, std::span<const std::uint32_t> lens) const {
-  double tokens = 0;
-  for (const std::uint32_t length : lens) tokens += length;
-  const auto requests = static_cast<double>(lens.size());
-  const auto conv = static_cast<double>(layers.conv_dim());
-  const double values = double(layers.num_v_heads) * layers.v_dim;
-  const auto move = [&](const Moving& kernel, double bytes) {
-    return moving(kernel.fixed, kernel.share, bytes, 1);
-  };
-  KernelCost cost = move(kExtendSplit, tokens * 2 * (conv + values) * kElement);
-  KernelCost convolution =
-      move(kExtendConv, tokens * 2 * conv * kElement + requests * 2 * double(layers.conv_bytes()));
-  convolution.flops = 2 * tokens * conv * layers.conv_kernel;
-  cost += convolution;
-  cost += move(kGates, tokens * layers.num_v_heads * (2 * kElement + 2 * 4));  // decay and beta
-  cost += backends_.prefill == LinearAttnBackend::kFlashInfer ? chunks_of_flashinfer(layers, lens)
-                                                              : chunks_of_triton(layers, lens);
-  cost += move(kElementwise, tokens * 3 * values * kElement);  // gated norm
-  return cost;
-}
-
-namespace {
-
 // What the kernels of a prefill work on.
 struct Extents {
   double tokens = 0, chunks = 0;
@@ -176,17 +66,102 @@ Extents extents_of(const LinearLayers& layers, std::span<const std::uint32_t> le
 
 }  // namespace
 
+std::string to_string(LinearAttnBackend backend) {
+  switch (backend) {
+    case LinearAttnBackend::kTriton:
+      return "triton";
+    case LinearAttnBackend::kCuteDsl:
+      return "cutedsl";
+    case LinearAttnBackend::kFlashInfer:
+      return "flashinfer";
+  }
+  return "";
+}
+
+GatedDeltaCosts::GatedDeltaCosts(const proto::HardwareProfile& profile, LinearAttnBackends backends)
+    : backends_(backends),
+      state_pool_(profile.architecture() != "hopper"),
+      flops_(profile.dense_flops_bf16()),
+      bandwidth_(profile.memory_bandwidth()),
+      multiprocessors_(profile.multiprocessors()) {}
+
+KernelCost GatedDeltaCosts::moving(const Moving& kernel, double bytes, std::uint32_t launches,
+                                   double flops) const {
+  return {kernel.fixed + bytes / (bandwidth_ * kernel.share), flops, bytes, launches};
+}
+
+KernelCost GatedDeltaCosts::decode(const LinearLayers& layers, double requests) const {
+  const auto conv = static_cast<double>(layers.conv_dim());
+  const double values = double(layers.num_v_heads) * layers.v_dim;
+  const double state = double(layers.num_v_heads) * layers.k_dim * layers.v_dim;  // elements
+  // Projections split and put together; convolution over the last tokens, whose window moves on.
+  KernelCost cost = moving(kDecodeSplit, requests * 2 * (conv + values) * kElement);
+  cost += moving(kDecodeConv, requests * (2 * conv * kElement + 2 * double(layers.conv_bytes())), 1,
+                 2 * requests * conv * layers.conv_kernel);
+  // Gates, norms of q and k, decay, update and read-out of the state in one kernel.
+  cost += moving(kDecodeRule, requests * (2 * double(layers.temporal_bytes()) + (conv + values) * kElement),
+                 1, 7 * requests * state);
+  if (backends_.decode == LinearAttnBackend::kFlashInfer && !state_pool_) {
+    // The states gathered, and scattered.
+    for (int i = 0; i < 2; ++i) cost += moving(kElementwise, requests * 2 * double(layers.temporal_bytes()));
+  }
+  cost += moving(kElementwise, requests * 3 * values * kElement);  // gated norm
+  return cost;
+}
+
+KernelCost GatedDeltaCosts::verify(const LinearLayers& layers, double requests, std::uint32_t drafts) const {
+  const double tokens = requests * drafts;
+  const auto conv = static_cast<double>(layers.conv_dim());
+  const double values = double(layers.num_v_heads) * layers.v_dim;
+  const double state = double(layers.num_v_heads) * layers.k_dim * layers.v_dim;  // elements
+  KernelCost cost = moving(kDecodeSplit, tokens * 2 * (conv + values) * kElement);
+  // Windows after each draft overlap in one of drafts + kernel - 2 columns.
+  cost += moving(
+      kDecodeConv,
+      tokens * 2 * conv * kElement + requests * (double(layers.conv_bytes()) +
+                                                 conv * (double(drafts) + layers.conv_kernel - 2) * kElement),
+      1, 2 * tokens * conv * layers.conv_kernel);
+  cost += moving(
+      kDecodeRule,
+      requests * (1.0 + drafts) * double(layers.temporal_bytes()) + tokens * (conv + values) * kElement, 1,
+      7 * tokens * state);
+  cost += moving(kElementwise, tokens * 3 * values * kElement);  // gated norm
+  return cost;
+}
+
+KernelCost GatedDeltaCosts::commit(const LinearLayers& layers, double requests,
+                                   const StateMoves& moves) const {
+  const auto bytes = static_cast<double>(layers.bytes_per_request());
+  const Moving both = {2 * kElementwise.fixed, kElementwise.share};
+  KernelCost cost = moving(both, requests * 2 * bytes, 2);
+  if (moves.may_snapshot) cost += moving(both, moves.snapshots * 2 * bytes, 2);
+  return cost;
+}
+
+KernelCost GatedDeltaCosts::extend(const LinearLayers& layers, std::span<const std::uint32_t> lens) const {
+  double tokens = 0;
+  for (const std::uint32_t length : lens) tokens += length;
+  const auto requests = static_cast<double>(lens.size());
+  const auto conv = static_cast<double>(layers.conv_dim());
+  const double values = double(layers.num_v_heads) * layers.v_dim;
+  KernelCost cost = moving(kExtendSplit, tokens * 2 * (conv + values) * kElement);
+  cost += moving(kExtendConv, tokens * 2 * conv * kElement + requests * 2 * double(layers.conv_bytes()), 1,
+                 2 * tokens * conv * layers.conv_kernel);
+  cost += moving(kGates, tokens * layers.num_v_heads * (2 * kElement + 2 * 4));  // decay and beta
+  cost += backends_.prefill == LinearAttnBackend::kFlashInfer ? chunks_of_flashinfer(layers, lens)
+                                                              : chunks_of_triton(layers, lens);
+  cost += moving(kElementwise, tokens * 3 * values * kElement);  // gated norm
+  return cost;
+}
+
 KernelCost GatedDeltaCosts::chunks_of_triton(const LinearLayers& layers,
                                              std::span<const std::uint32_t> lens) const {
   const auto [tokens, chunks, longest, requests, heads, k, v, keys] = extents_of(layers, lens);
   KernelCost cost;
-  const auto move = [&](const Moving& kernel, double bytes, std::uint32_t launches) {
-    cost += moving(kernel.fixed, kernel.share, bytes, launches);
-  };
-  move(kCopies, tokens * 2 * static_cast<double>(layers.conv_dim()) * kElement, 3);
-  move(kNorms, tokens * 2 * keys * kElement, 2);
-  move(kDecays, tokens * heads * 2 * 4, 1);
-  move(kFills, tokens * heads * (kChunk + v) * kElement, 2);
+  cost += moving(kCopies, tokens * 2 * static_cast<double>(layers.conv_dim()) * kElement, 3);
+  cost += moving(kNorms, tokens * 2 * keys * kElement, 2);
+  cost += moving(kDecays, tokens * heads * 2 * 4);
+  cost += moving(kFills, tokens * heads * (kChunk + v) * kElement, 2);
   const auto compute = [&](const Computing& kernel, double flops, double bytes) {
     cost += {std::max(kernel.least, flops / (flops_ * kernel.share)), flops, bytes, 1};
   };
@@ -211,32 +186,31 @@ KernelCost GatedDeltaCosts::chunks_of_flashinfer(const LinearLayers& layers,
   const auto [tokens, chunks, longest, requests, heads, k, v, keys] = extents_of(layers, lens);
   const double states = requests * double(layers.temporal_bytes());
   KernelCost cost;
-  const auto move = [&](double bytes) { cost += moving(kElementwise.fixed, kElementwise.share, bytes, 1); };
-  move(tokens * 2 * (keys + heads * v) * kElement);  // q, k and v cut out, q and k normed
-  move(tokens * heads * 2 * 4);                      // exp of the decay
-  move(2 * states);                                  // states gathered
+  cost +=
+      moving(kElementwise, tokens * 2 * (keys + heads * v) * kElement);  // q, k and v cut out, q and k normed
+  cost += moving(kElementwise, tokens * heads * 2 * 4);                  // exp of the decay
+  cost += moving(kElementwise, 2 * states);                              // states gathered
   // A thread block walks over the chunks of one head of one request.
   const double flops =
       chunks * heads * kChunk * (kChunk * (4 * k + kChunk + 2 * v) + 6 * k * v + 2 * kChunk * (k + v));
   const double waves = std::ceil(heads * requests / multiprocessors_);
   cost += {kWalk.least + longest * waves * kFlashInferStep, flops,
            tokens * (keys + heads * 2 * (v + 4)) * kElement + 2 * states, 1};
-  move(2 * states);  // states written back
+  cost += moving(kElementwise, 2 * states);  // states written back
   return cost;
 }
 
 KernelCost GatedDeltaCosts::moves(const LinearLayers& layers, const StateMoves& moves, bool decodes) const {
   KernelCost cost;
   const auto bytes = static_cast<double>(layers.bytes_per_request());
-  if (moves.copies > 0) cost += moving(kStateCopy.fixed, kStateCopy.share, moves.copies * 4 * bytes, 3);
-  if (moves.clears > 0) cost += moving(kStateClear.fixed, kStateClear.share, moves.clears * bytes, 2);
+  if (moves.copies > 0) cost += moving(kStateCopy, moves.copies * 4 * bytes, 3);
+  if (moves.clears > 0) cost += moving(kStateClear, moves.clears * bytes, 2);
   if (decodes) {
-    if (moves.may_snapshot)
-      cost += moving(kElementwise.fixed, kElementwise.share, moves.snapshots * 2 * bytes, 1);
+    if (moves.may_snapshot) cost += moving(kElementwise, moves.snapshots * 2 * bytes);
   } else if (moves.snapshots > 0) {
     // In each layer gathered as bf16, widened, written; the convolution's window, too.
-    const double fixed = kStateSnapshot.fixed * layers.count;
-    cost += moving(fixed, kStateSnapshot.share, moves.snapshots * 4.5 * bytes, 5 * layers.count);
+    const Moving all = {kStateSnapshot.fixed * layers.count, kStateSnapshot.share};
+    cost += moving(all, moves.snapshots * 4.5 * bytes, 5 * layers.count);
   }
   return cost;
 }

@@ -43,6 +43,11 @@ struct StateMoves {
 
 class GatedDeltaCosts {
  public:
+  // A kernel's start in seconds, and the share of the device's bandwidth that it moves its bytes with.
+  struct Moving {
+    double fixed, share;
+  };
+
   explicit GatedDeltaCosts(const proto::HardwareProfile& profile, LinearAttnBackends backends = {});
 
   // One layer, `requests` of one token each (of a captured graph: its batch size).
@@ -50,9 +55,9 @@ class GatedDeltaCosts {
   // One layer, requests of these many new tokens.
   KernelCost extend(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
   // One layer of a pass that verifies `drafts` tokens of each of `requests`: a state is read once and written
-  // behind every one of them, beside the pool (MambaPool.SpeculativeState).
+  // after every one of them, beside the pool (MambaPool.SpeculativeState).
   KernelCost verify(const LinearLayers& layers, double requests, std::uint32_t drafts) const;
-  // All layers, behind it: the states of what was accepted become those of the requests, and `snapshots` of
+  // All layers, after it: the states of what was accepted become those of the requests, and `snapshots` of
   // them the tree's (scatter_mamba_states_after_mtp_verify); `may_snapshot`: that launches whether or not.
   KernelCost commit(const LinearLayers& layers, double requests, const StateMoves& moves) const;
   // All layers. Copies and clears are a few kernels each (MambaPool.copy_from, clear_slots); snapshots one at
@@ -60,7 +65,7 @@ class GatedDeltaCosts {
   KernelCost moves(const LinearLayers& layers, const StateMoves& moves, bool decodes) const;
 
  private:
-  KernelCost moving(double fixed, double share, double bytes, std::uint32_t launches) const;
+  KernelCost moving(const Moving& kernel, double bytes, std::uint32_t launches = 1, double flops = 0) const;
   KernelCost chunks_of_triton(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
   KernelCost chunks_of_flashinfer(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <list>
 
 #include "attention/gpu_generation.h"
 #include "proto/base/error.h"
@@ -55,6 +57,81 @@ MemoryClass memory_class(const proto::HardwareProfile& profile, bool larger_belo
   return larger_below_35_gib && found->below_mib == kLargerBelow35GiB.below_mib ? kLargerBelow35GiB : *found;
 }
 
+constexpr std::uint64_t kMebibyte = 1 << 20;
+
+// c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.11: sizes in steps of 512 bytes; above 1 MiB out of segments
+// of 20 MiB, from 10 MiB on of the size itself in steps of 2 MiB; the smallest free block that fits, cut
+// where more than 1 MiB is left; neighbours that are free become one. Smaller blocks are left out.
+class CachingAllocator {
+ public:
+  struct Block {
+    std::uint64_t size = 0;
+    bool free = true;
+    std::size_t segment = 0;
+  };
+  using Handle = std::list<Block>::iterator;
+
+  Handle allocate(std::uint64_t bytes) {
+    bytes = (bytes + 511) / 512 * 512;
+    Handle best = blocks_.end();
+    for (Handle it = blocks_.begin(); it != blocks_.end(); ++it) {
+      if (it->free && it->size >= bytes && (best == blocks_.end() || it->size < best->size)) best = it;
+    }
+    if (best == blocks_.end()) {
+      const std::uint64_t size = bytes < 10 * kMebibyte
+                                     ? 20 * kMebibyte
+                                     : (bytes + 2 * kMebibyte - 1) / (2 * kMebibyte) * (2 * kMebibyte);
+      best = blocks_.insert(blocks_.end(), {size, true, segments_++});
+    }
+    if (const std::uint64_t rest = best->size - bytes; rest > kMebibyte) {
+      blocks_.insert(std::next(best), {rest, true, best->segment});
+      best->size = bytes;
+    }
+    best->free = false;
+    return best;
+  }
+  void free(Handle block) {
+    block->free = true;
+    const Handle next = std::next(block);
+    if (next != blocks_.end() && next->free && next->segment == block->segment) {
+      block->size += next->size;
+      blocks_.erase(next);
+    }
+    if (block == blocks_.begin()) return;
+    const Handle before = std::prev(block);
+    if (!before->free || before->segment != block->segment) return;
+    before->size += block->size;
+    blocks_.erase(block);
+  }
+  // After giving back the segments that are wholly free.
+  std::uint64_t reserved_bytes() const {
+    std::uint64_t bytes = 0;
+    for (auto it = blocks_.begin(); it != blocks_.end();) {
+      auto end = it;
+      std::uint64_t size = 0;
+      bool used = false;
+      for (; end != blocks_.end() && end->segment == it->segment; ++end) {
+        size += end->size;
+        used = used || !end->free;
+      }
+      if (used) bytes += size;
+      it = end;
+    }
+    return bytes;
+  }
+
+ private:
+  std::list<Block> blocks_;  // the blocks of a segment stand together, in their order
+  std::size_t segments_ = 0;
+};
+
+// The quantised copy, a byte each; its scales are another, small allocation.
+std::uint64_t copy_bytes(const WeightSpec& weight) { return weight.n * weight.k; }
+
+bool is_copied(const WeightSpec& weight) {
+  return weight.role == WeightRole::kLinear && weight.format.quantized() && copy_bytes(weight) > kMebibyte;
+}
+
 }  // namespace
 
 BatchDefaults default_batches(const proto::HardwareProfile& profile, std::uint32_t tp_size,
@@ -86,28 +163,6 @@ DeviceGraphs default_graphs(const proto::HardwareProfile& profile) {
   const attention::GpuGeneration device = generation_of(profile);
   return {.decode = device != kXpu && device != kCpu,
           .prefill = attention::kCudaGenerations.contains(device)};
-}
-
-std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs, bool speculative) {
-  std::vector<std::uint32_t> sizes;
-  const auto add = [&sizes](std::uint32_t from, std::uint32_t end, std::uint32_t step) {
-    for (std::uint32_t bs = from; bs < end; bs += step) sizes.push_back(bs);
-  };
-  if (speculative) {
-    add(1, 9, 1);
-    add(10, 33, 2);
-    add(40, 65, 4);
-    add(72, 257, 8);
-    add(272, max_bs + 1, 16);
-  } else {
-    sizes = {1, 2, 4, 8, 12};
-    add(16, 257, 8);
-    add(272, 512, 16);
-    add(512, max_bs + 1, 32);
-  }
-  std::erase_if(sizes, [max_bs](std::uint32_t bs) { return bs > max_bs; });
-  if (sizes.empty() || sizes.back() != max_bs) sizes.push_back(max_bs);
-  return sizes;
 }
 
 KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig& model, const Shard& shard,
@@ -144,8 +199,8 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
     if (capacity.state_slots == 0 || taken >= rest) {
       throw_user_error(
           "--max-mamba-cache-size {}: the states of a request take {:.1f} MiB of each GPU, and {:.2f} GiB "
-          "are "
-          "left beside the weights; give --mamba-full-memory-ratio or --mem-fraction-static another value",
+          "are left beside the weights; give --mamba-full-memory-ratio or --mem-fraction-static another "
+          "value",
           capacity.state_slots, static_cast<double>(capacity.state_bytes) / kMiB, rest / kGiB);
     }
     rest -= taken;
@@ -186,8 +241,8 @@ std::uint64_t window_pool_tokens(const WindowPool& windows, std::uint64_t tokens
   if (std::uint64_t{windows.window} + page_size >= shared) {
     throw_user_error(
         "--swa-full-tokens-ratio {}: makes a pool of {} tokens for window layers, which cannot hold one "
-        "window of "
-        "{} tokens and a page of {}; use a larger ratio, a larger KV pool or --disable-hybrid-swa-memory",
+        "window of {} tokens and a page of {}; use a larger ratio, a larger KV pool or "
+        "--disable-hybrid-swa-memory",
         windows.full_tokens_ratio, shared, windows.window, page_size);
   }
   return shared;
@@ -196,6 +251,31 @@ std::uint64_t window_pool_tokens(const WindowPool& windows, std::uint64_t tokens
 std::uint32_t default_max_running_requests(std::uint64_t pool_tokens, std::uint32_t context_length) {
   const double by_pool = static_cast<double>(pool_tokens) / std::max(1U, context_length) * 512;
   return static_cast<std::uint32_t>(std::clamp(by_pool, 2048.0, 4096.0));
+}
+
+std::uint64_t loading_leftover_bytes(const std::vector<WeightSpec>& weights) {
+  CachingAllocator allocator;
+  std::vector<CachingAllocator::Handle> originals;
+  std::uint32_t layers = 0;
+  for (const WeightSpec& weight : weights)
+    layers = is_copied(weight) ? std::max(layers, weight.layers) : layers;
+  const auto for_each = [&](const auto& act) {
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      for (const WeightSpec& weight : weights) {
+        if (is_copied(weight) && layer < weight.layers) act(weight);
+      }
+    }
+  };
+  for_each(
+      [&](const WeightSpec& weight) { originals.push_back(allocator.allocate(2 * weight.n * weight.k)); });
+  std::uint64_t kept = 0;
+  std::size_t next = 0;
+  for_each([&](const WeightSpec& weight) {
+    allocator.allocate(copy_bytes(weight));
+    allocator.free(originals[next++]);
+    kept += copy_bytes(weight);
+  });
+  return allocator.reserved_bytes() - kept;
 }
 
 }  // namespace tpsim::rank

@@ -13,6 +13,7 @@
 #include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"
 #include "rank/config/shard.h"
+#include "rank/llm/weight_spec.h"
 
 namespace tpsim::rank {
 
@@ -45,14 +46,11 @@ struct DeviceGraphs {
 };
 DeviceGraphs default_graphs(const proto::HardwareProfile& profile);
 
-// Batch sizes that are captured, ascending, up to `max_bs`; with speculative decoding they are denser.
-std::vector<std::uint32_t> capture_batch_sizes(std::uint32_t max_bs, bool speculative = false);
-
 // How the memory is shared where gated delta-net layers keep a state for each request.
 struct StatePool {
   double full_memory_ratio = 0.9;  // bytes of states to bytes of KV cache (--mamba-full-memory-ratio)
   std::optional<std::uint64_t> slots = std::nullopt;  // states that are kept; none: by the ratio
-  // Speculative decoding: beside them each running request has one behind every token that is verified
+  // Speculative decoding: beside them each running request has one after every token that is verified
   // (_handle_max_mamba_cache of SGLang 0.5.23's mem_cache/kv_cache_configurator.py). At most
   // running_requests run, and no more than have slots_per_request of the pool.
   std::uint32_t verified_tokens = 0;
@@ -84,7 +82,7 @@ struct KvCapacity {
   std::uint64_t window_tokens = 0;         // of the pool of window layers; 0: they have none
   std::uint64_t state_slots = 0;           // states that there is room for; 0: the model has none
   std::uint64_t state_bytes = 0;           // of one of them, all layers
-  std::uint64_t verified_state_bytes = 0;  // of all behind tokens that are verified
+  std::uint64_t verified_state_bytes = 0;  // of all after tokens that are verified
   std::uint64_t weight_bytes = 0;          // of one rank
   std::uint64_t kv_bytes_per_token =
       0;  // without window layers where these have a pool of their own; with a draft model's
@@ -99,5 +97,9 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
 std::uint64_t window_pool_tokens(const WindowPool& windows, std::uint64_t tokens, std::uint32_t page_size);
 
 std::uint32_t default_max_running_requests(std::uint64_t pool_tokens, std::uint32_t context_length);
+
+// Bytes beyond those of the weights themselves that stay reserved, for the linear layers of `weights` in
+// their order, layer by layer. Experts are quantised one by one into memory of their own and leave nothing.
+std::uint64_t loading_leftover_bytes(const std::vector<WeightSpec>& weights);
 
 }  // namespace tpsim::rank

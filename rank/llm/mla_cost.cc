@@ -6,7 +6,7 @@
 #include <iterator>
 #include <vector>
 
-#include "rank/config/activation.h"
+#include "rank/config/weight_format.h"
 
 namespace tpsim::rank {
 namespace {

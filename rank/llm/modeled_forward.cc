@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "proto/base/archive.h"
-#include "rank/config/activation.h"
+#include "rank/config/weight_format.h"
 
 namespace tpsim::rank {
 namespace {

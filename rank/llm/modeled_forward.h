@@ -3,7 +3,7 @@
 // Captured decode is padded to its bucket: matrices get the bucket's rows, and one graph launch plus a short
 // gap per kernel is paid. In an eager pass the host issues one kernel after another from Python while the
 // device executes behind it: the pass takes as long as the slower of the two. Prefill in captured pieces
-// (prefill_graphs.h) is padded like decode, and its host pays per layer. What exceeds the kernels is charged
+// (PrefillGraphs) is padded like decode, and its host pays per layer. What exceeds the kernels is charged
 // as launch time.
 #pragma once
 
@@ -23,10 +23,10 @@
 #include "rank/llm/communication.h"
 #include "rank/llm/expert_load.h"
 #include "rank/llm/fresh_kernels.h"
+#include "rank/llm/graph_capture.h"
 #include "rank/llm/layers.h"
 #include "rank/llm/linear_attention_cost.h"
 #include "rank/llm/mla_cost.h"
-#include "rank/llm/prefill_graphs.h"
 #include "rank/llm/rank_model.h"
 
 namespace tpsim::rank {

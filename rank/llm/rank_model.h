@@ -40,6 +40,7 @@ struct StepCost {
     collective += other.collective;
     this->other += other.other;
     launch += other.launch;
+    encoder += other.encoder;
     flops += other.flops;
     memory_bytes += other.memory_bytes;
     communicated_bytes += other.communicated_bytes;

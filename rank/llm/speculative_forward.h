@@ -1,5 +1,5 @@
 // A step of speculative decoding on one rank: the draft model's passes, the target's pass that verifies, and
-// the pass that extends the draft model behind what was computed.
+// the pass that extends the draft model after what was computed.
 //
 // Source: SGLang 0.5.23 speculative/eagle_worker_v2.py (draft_forward: num_steps - 1 passes, for the first
 // guesses come out of the extend; _draft_extend_for_decode: as many tokens of each request as were verified;
@@ -7,7 +7,7 @@
 // three is one captured graph where decode is captured (eagle_draft_cuda_graph_runner.py,
 // eagle_draft_extend_cuda_graph_runner.py), but for extends that the release does not capture. Behind every
 // pass of the draft model guesses are chosen from its logits (softmax and top-k, fast_topk of spec_utils.py),
-// and behind the last one the tree is built (build_tree_kernel_efficient of eagle_utils.py).
+// and after the last one the tree is built (build_tree_kernel_efficient of eagle_utils.py).
 //
 // Spec v2 waits for nothing on the host until the step is verified, so that kernels of an extend that is not
 // captured are issued while the target model verifies: a step takes as long as the longer of the device and
@@ -43,7 +43,7 @@ struct SpeculationShape {
   std::uint32_t topk = 1;
   std::uint32_t num_draft_tokens = 1;
   bool tree_mask = false;       // what is verified is no chain
-  bool extend_captured = true;  // the draft model's extend behind a captured verification
+  bool extend_captured = true;  // the draft model's extend after a captured verification
   bool drafts_alone = false;    // of data-parallel ranks, each has a draft model of its own
   DraftHost host = {};
 };

@@ -1,10 +1,12 @@
-// One entry of the list of a rank's weights (rank/llm/layers.h).
+// One entry of the list of a rank's weights (rank/llm/layers.h), and the formats that quantisation gives
+// them.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "rank/config/model_config.h"
 #include "rank/config/weight_format.h"
 
 namespace tpsim::rank {
@@ -20,7 +22,7 @@ enum class WeightRole : std::uint8_t {
 };
 
 // The part of a layer that a weight belongs to: which tokens it is multiplied with, and over which ranks it
-// is cut (rank/config/parallel_layout.h).
+// is cut (ParallelLayout).
 enum class ModelPart : std::uint8_t {
   kAttention,
   kDenseMlp,
@@ -57,5 +59,13 @@ struct WeightSpec {
 
   std::uint64_t copies() const { return std::uint64_t{layers} * experts; }
 };
+
+// `weights` with their formats. An entry of which some layers stay 16 bit becomes two, the quantised first.
+std::vector<WeightSpec> with_formats(const ModelConfig& model, std::vector<WeightSpec> weights);
+
+// `weights`: a rank's of `model`. Throws UserError where its part of one is not made of whole blocks of
+// scales, which SGLang refuses. (Numeric execution computes with what the blocks stand for, and cuts that
+// anywhere.)
+void check_blocks(const std::vector<WeightSpec>& weights, const std::string& model);
 
 }  // namespace tpsim::rank

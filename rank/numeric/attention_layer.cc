@@ -1,12 +1,59 @@
 #include "rank/numeric/attention_layer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 
 #include "rank/linear/vector_ops.h"
 
 namespace tpsim::rank {
+namespace {
+
+constexpr float kNormEps = 1e-6F;  // of the keys' norm, whatever the model's is
+
+}  // namespace
+
+attention::DenseKv MlaExpansion::expand(const Pass& pass, std::uint32_t layer, const MlaConfig& mla,
+                                        std::uint32_t heads, const MlaWeights& weights,
+                                        const kvcache::KvStore& store, const float* latents,
+                                        ThreadPool& pool) {
+  const TokenBatch& batch = pass.batch();
+  const std::uint32_t width = mla.kv_lora_rank + mla.qk_rope_head_dim;
+  const std::uint32_t page_size = store.config().page_size;
+  const bool any_prefix = pass.mla().method != attention::MlaForwardMethod::kMha;
+  first_row_.clear();
+  std::uint32_t rows = 0;
+  for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
+    first_row_.push_back(rows);
+    rows += batch.prefix_lens[i] + batch.q_lens[i];
+  }
+  latents_.resize(std::size_t{rows} * width);
+  pool.parallel_for(static_cast<std::uint32_t>(batch.q_lens.size()), [&](std::uint32_t i, std::uint32_t) {
+    const std::uint32_t prefix = batch.prefix_lens[i];
+    const std::uint32_t end = prefix + batch.q_lens[i];
+    float* const to = latents_.data() + std::size_t{first_row_[i]} * width;
+    const bool whole = any_prefix && pass.mla().method == attention::MlaForwardMethod::kMhaOneShot;
+    const std::uint32_t cached = whole ? end : prefix;
+    for (std::uint32_t at = 0; at < cached;) {
+      const std::uint32_t count = std::min(cached - at, page_size - at % page_size);
+      const std::uint32_t slot = batch.page_tables[i][at / page_size] * page_size + at % page_size;
+      store.load_keys(layer, slot, count, 0, to + std::size_t{at} * width);
+      at += count;
+    }
+    const float* const fresh = latents + std::size_t{pass.first_rows()[i]} * width;
+    std::copy(fresh + std::size_t{cached - prefix} * width, fresh + std::size_t{end - prefix} * width,
+              to + std::size_t{cached} * width);
+  });
+  const std::uint32_t own = mla.qk_nope_head_dim + mla.v_head_dim;
+  heads_.resize(std::size_t{rows} * heads * own);
+  weights.expand.multiply(latents_.data(), rows, width, heads_.data(), heads * own, nullptr, pool);
+  return {.first_row = first_row_,
+          .heads = heads_.data(),
+          .own = mla.qk_nope_head_dim,
+          .shared = latents_.data() + mla.kv_lora_rank,
+          .stride = width};
+}
 
 AttentionLayer::AttentionLayer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times)
     : model_(model),
@@ -31,8 +78,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
   projected_.resize(std::size_t{tokens} * width);
   {
     const Stopwatch watch(times_.gemm);
-    weights.qkv.multiply(x, tokens, weights.qkv.k(), projected_.data(), width,
-                         weights.qkv_bias.empty() ? nullptr : weights.qkv_bias.data(), pool_);
+    weights.qkv.multiply(x, tokens, projected_.data(), pool_, weights.qkv_bias);
   }
   const Stopwatch watch(times_.other);
   const bool chunks = model_.dual_chunk.enabled();
@@ -101,19 +147,17 @@ void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const
   {
     const Stopwatch watch(times_.gemm);
     const float* q_in = x;
-    std::uint32_t q_width = model_.hidden_size;
-    if (mla.q_lora_rank > 0) {
-      q_width = mla.q_lora_rank;
+    if (const std::uint32_t q_width = mla.q_lora_rank; q_width > 0) {
       latent_.resize(std::size_t{tokens} * q_width);
-      weights.q_a.multiply(x, tokens, model_.hidden_size, latent_.data(), q_width, nullptr, pool_);
+      weights.q_a.multiply(x, tokens, latent_.data(), pool_);
       for (std::uint32_t t = 0; t < tokens; ++t) {
         float* const row = latent_.data() + std::size_t{t} * q_width;
         rms_norm(row, q_width, weights.q_a_norm.data(), 0, eps, row);
       }
       q_in = latent_.data();
     }
-    weights.q_b.multiply(q_in, tokens, q_width, projected_.data(), heads * q_dim, nullptr, pool_);
-    weights.kv_a.multiply(x, tokens, model_.hidden_size, values_.data(), k_dim, nullptr, pool_);
+    weights.q_b.multiply(q_in, tokens, projected_.data(), pool_);
+    weights.kv_a.multiply(x, tokens, values_.data(), pool_);
     for (std::uint32_t h = 0; h < heads && !expanded; ++h) {
       weights.absorb_k[h].multiply(projected_.data() + std::size_t{h} * q_dim, tokens, heads * q_dim,
                                    queries_.data() + std::size_t{h} * k_dim, heads * k_dim, nullptr, pool_);
@@ -188,49 +232,93 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
                              kvcache::KvStore* index_keys, const float* x, float* out) {
   const std::uint32_t tokens = pass.tokens();
   const std::uint32_t heads = shard.q_heads.count();
-  if (!model_.is_mla()) {
+  const bool expanded = pass.mla().expanded();
+  const bool absorbed = model_.is_mla() && !expanded;
+  if (model_.is_mla()) {
+    project_latent(pass, layer, shard, weights.mla, store, x);
+    if (model_.layers[layer].indexer)
+      indexer_.select(pass, layer, weights.indexer, *index_keys, x, latent_.data());
+  } else {
     project_heads(pass, layer, shard, weights, store, x);
-    attended_.resize(std::size_t{tokens} * heads * model_.head_dim);
-    {
-      const Stopwatch watch(times_.attention);
-      attend(pass, layer, weights, store, attended_.data());
-    }
-    if (model_.attn_output_gate)
-      sigmoid_and_mul(gates_.data(), attended_.data(), attended_.size(), attended_.data());
-    const Stopwatch watch(times_.gemm);
-    weights.o.multiply(attended_.data(), tokens, heads * model_.head_dim, out, model_.hidden_size, nullptr,
-                       pool_);
-    return;
   }
-  project_latent(pass, layer, shard, weights.mla, store, x);
-  if (model_.layers[layer].indexer)
-    indexer_.select(pass, layer, weights.indexer, *index_keys, x, latent_.data());
-  const std::uint32_t latent = model_.mla.kv_lora_rank;
-  const std::uint32_t v_dim = model_.mla.v_head_dim;
-  if (pass.mla().expanded()) {
-    attended_.resize(std::size_t{tokens} * heads * v_dim);
-    {
-      const Stopwatch watch(times_.attention);
-      const attention::DenseKv dense = expansion_.expand(pass, model_.layers[layer].kv_layer, model_.mla,
-                                                         heads, weights.mla, store, values_.data(), pool_);
-      attend(pass, layer, weights, store, attended_.data(), &dense);
-    }
-    const Stopwatch watch(times_.gemm);
-    weights.o.multiply(attended_.data(), tokens, heads * v_dim, out, model_.hidden_size, nullptr, pool_);
-    return;
-  }
-  attended_.resize(std::size_t{tokens} * heads * latent);
-  values_.resize(std::size_t{tokens} * heads * v_dim);
+  const std::uint32_t v_dim = model_.is_mla() ? model_.mla.v_head_dim : model_.head_dim;
+  const std::uint32_t dim = absorbed ? model_.mla.kv_lora_rank : v_dim;
+  attended_.resize(std::size_t{tokens} * heads * dim);
   {
     const Stopwatch watch(times_.attention);
-    attend(pass, layer, weights, store, attended_.data());
+    attention::DenseKv dense;
+    if (expanded)
+      dense = expansion_.expand(pass, model_.layers[layer].kv_layer, model_.mla, heads, weights.mla, store,
+                                values_.data(), pool_);
+    attend(pass, layer, weights, store, attended_.data(), expanded ? &dense : nullptr);
   }
+  if (model_.attn_output_gate)
+    sigmoid_and_mul(gates_.data(), attended_.data(), attended_.size(), attended_.data());
   const Stopwatch watch(times_.gemm);
-  for (std::uint32_t h = 0; h < heads; ++h) {
-    weights.mla.absorb_v[h].multiply(attended_.data() + std::size_t{h} * latent, tokens, heads * latent,
+  if (absorbed) values_.resize(std::size_t{tokens} * heads * v_dim);
+  for (std::uint32_t h = 0; h < heads && absorbed; ++h) {
+    weights.mla.absorb_v[h].multiply(attended_.data() + std::size_t{h} * dim, tokens, heads * dim,
                                      values_.data() + std::size_t{h} * v_dim, heads * v_dim, nullptr, pool_);
   }
-  weights.o.multiply(values_.data(), tokens, heads * v_dim, out, model_.hidden_size, nullptr, pool_);
+  weights.o.multiply(absorbed ? values_.data() : attended_.data(), tokens, out, pool_);
+}
+
+Indexer::Indexer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times)
+    : model_(model), pool_(pool), times_(times), math_(pool.size()) {}
+
+void Indexer::select(const Pass& pass, std::uint32_t layer, const IndexerWeights& weights,
+                     kvcache::KvStore& keys, const float* x, const float* q_lora) {
+  const IndexerConfig& indexer = model_.indexer;
+  const std::uint32_t tokens = pass.tokens();
+  const std::uint32_t heads = indexer.num_heads;
+  const std::uint32_t dim = indexer.head_dim;
+  const std::uint32_t place = model_.layers[layer].index_layer;
+  queries_.resize(std::size_t{tokens} * heads * dim);
+  keys_.resize(std::size_t{tokens} * dim);
+  weights_.resize(std::size_t{tokens} * heads);
+  {
+    const Stopwatch watch(times_.gemm);
+    weights.q.multiply(q_lora, tokens, queries_.data(), pool_);
+    weights.k.multiply(x, tokens, keys_.data(), pool_);
+    weights.heads.multiply(x, tokens, weights_.data(), pool_);
+  }
+  {
+    const Stopwatch watch(times_.other);
+    const std::uint32_t rope = indexer.rope;
+    // SGLang rounds them always; here only with an fp8 cache, so that a wider one is exact.
+    const bool rounds = pass.plan(model_.layers[layer].attention).shape.fp8_kv();
+    const float scale = 1 / std::sqrt(static_cast<float>(heads) * static_cast<float>(dim));
+    pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
+      const auto turn = [&](float* head) {
+        pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), head);
+      };
+      float* const key = keys_.data() + std::size_t{t} * dim;
+      layer_norm(key, dim, weights.k_norm.data(), weights.k_norm_bias.data(), kNormEps, key);
+      turn(key);
+      if (rounds) attention::round_index_key(key, dim);
+      keys.store(place, pass.slot(t), key, nullptr);
+      for (std::uint32_t h = 0; h < heads; ++h) {
+        float* const query = queries_.data() + (std::size_t{t} * heads + h) * dim;
+        turn(query);
+        if (rounds) attention::round_index_key(query, dim);
+        weights_[std::size_t{t} * heads + h] *= scale;
+      }
+    });
+  }
+  const Stopwatch watch(times_.attention);
+  attention::IndexCall call;
+  call.keys = &keys;
+  call.layer = place;
+  call.heads = heads;
+  call.head_dim = dim;
+  call.top_k = indexer.top_k;
+  call.page_tables = pass.batch().page_tables;
+  call.q = queries_.data();
+  call.weights = weights_.data();
+  if (selected_.size() < tokens) selected_.resize(tokens);
+  pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t thread) {
+    math_[thread].select(call, pass.request(t), t, pass.position(t), selected_[t]);
+  });
 }
 
 }  // namespace tpsim::rank

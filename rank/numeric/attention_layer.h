@@ -2,6 +2,8 @@
 // the backend's plan, and the rank's part of the output projection.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "attention/math/attention_math.h"
@@ -9,13 +11,52 @@
 #include "kvcache/storage/kv_store.h"
 #include "rank/config/model_config.h"
 #include "rank/linear/thread_pool.h"
-#include "rank/numeric/indexer.h"
-#include "rank/numeric/mla_expansion.h"
 #include "rank/numeric/pass.h"
 #include "rank/numeric/rank_weights.h"
 #include "rank/numeric/token_batch.h"
 
 namespace tpsim::rank {
+
+// The lightning indexer of one layer on one rank: projections, rotation, the new index keys into their pages,
+// and the tokens that each new token attends.
+class Indexer {
+ public:
+  Indexer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times);
+
+  // x: normed activations [tokens, hidden_size]; q_lora: normed [tokens, q_lora_rank]. `keys` is this rank's
+  // store of index keys. Makes the selection of `layer`, which stays for the layers after it.
+  void select(const Pass& pass, std::uint32_t layer, const IndexerWeights& weights, kvcache::KvStore& keys,
+              const float* x, const float* q_lora);
+  // Positions in the token's sequence, ascending.
+  std::span<const std::uint32_t> selected(std::uint32_t token) const { return selected_[token]; }
+
+ private:
+  const ModelConfig& model_;
+  ThreadPool& pool_;
+  NumericTimes& times_;
+  std::vector<attention::IndexMath> math_;  // per thread
+  std::vector<float> queries_, keys_, weights_;
+  std::vector<std::vector<std::uint32_t>> selected_;
+};
+
+// MLA, un-absorbed: keys and values of every head from the latents that an extend sees.
+//
+// As SGLang's forward_mha.py has it: without a cached prefix, and for the new tokens of a chunked one,
+// latents come from this pass's projections; what is cached comes from the cache, in its format; one-shot
+// reads all of a batch that has a prefix back from the cache, the new tokens too.
+class MlaExpansion {
+ public:
+  // `latents`: of the pass's tokens, normed, their keys rotated: [tokens, kv_lora_rank + qk_rope_head_dim].
+  // The answer is valid until the next call. REQUIRES: pass.mla().expanded().
+  attention::DenseKv expand(const Pass& pass, std::uint32_t layer, const MlaConfig& mla, std::uint32_t heads,
+                            const MlaWeights& weights, const kvcache::KvStore& store, const float* latents,
+                            ThreadPool& pool);
+
+ private:
+  std::vector<std::uint32_t> first_row_;
+  std::vector<float> latents_;  // [rows, kv_lora_rank + qk_rope_head_dim]
+  std::vector<float> heads_;    // [rows, heads, qk_nope_head_dim + v_head_dim]
+};
 
 class AttentionLayer {
  public:
@@ -35,7 +76,7 @@ class AttentionLayer {
                       kvcache::KvStore& store, const float* x);
   // `dense`: keys and values, where they are not the store's.
   void attend(const Pass& pass, std::uint32_t layer, const LayerWeights& weights,
-              const kvcache::KvStore& store, float* out, const attention::DenseKv* dense = nullptr);
+              const kvcache::KvStore& store, float* out, const attention::DenseKv* dense);
 
   const ModelConfig& model_;
   ThreadPool& pool_;

@@ -1,26 +1,26 @@
 #include "rank/numeric/dense_reference.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "rank/numeric/dense_tensors.h"
+#include "rank/config/shard.h"
+#include "rank/numeric/dense_mlp.h"
+#include "rank/numeric/rank_weights.h"
 
 namespace tpsim::rank {
 namespace {
 
-using Row = std::vector<double>;
-using Rows = std::vector<Row>;
+using dense::Row;
+using dense::Rows;
+using dense::times;
 
-Row rms_norm(const Row& x, const Row& weight, double eps, double offset) {
+Row rms_norm(const Row& x, const std::vector<float>& weight, double eps, double offset) {
   double sum = 0;
   for (const double v : x) sum += v * v;
   const double factor = 1 / std::sqrt(sum / static_cast<double>(x.size()) + eps);
@@ -144,9 +144,23 @@ class PlainRope {
   double gain_ = 1;
 };
 
+// softmax(scores) v, where the first score is that of v[first]. `sink`: a score without a value, or null.
+Row mixed(const Row& scores, const Rows& v, std::size_t first, const float* sink = nullptr) {
+  double largest = *std::max_element(scores.begin(), scores.end());
+  if (sink != nullptr) largest = std::max<double>(largest, *sink);
+  double sum = sink != nullptr ? std::exp(*sink - largest) : 0;
+  for (const double score : scores) sum += std::exp(score - largest);
+  Row row(v[0].size(), 0.0);
+  for (std::size_t j = 0; j < scores.size(); ++j) {
+    const double weight = std::exp(scores[j] - largest) / sum;
+    for (std::size_t c = 0; c < row.size(); ++c) row[c] += weight * v[first + j][c];
+  }
+  return row;
+}
+
 // Attention of one head over the whole sequence. q, k [tokens, d], v [tokens, dv].
 Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double cap, const LayerConfig& layer,
-            const double* sink, const std::vector<std::vector<bool>>* chosen = nullptr,
+            const float* sink, const std::vector<std::vector<bool>>* chosen = nullptr,
             std::span<const std::uint32_t> ends = {}) {
   Rows out;
   for (std::size_t t = 0; t < q.size(); ++t) {
@@ -164,16 +178,7 @@ Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale, double ca
                        : cap > 0 ? cap * std::tanh(score / cap)
                                  : score);
     }
-    double largest = *std::max_element(scores.begin(), scores.end());
-    if (sink != nullptr) largest = std::max(largest, *sink);
-    double sum = sink != nullptr ? std::exp(*sink - largest) : 0;
-    for (const double score : scores) sum += std::exp(score - largest);
-    Row row(v[0].size(), 0.0);
-    for (std::size_t j = first; j < end; ++j) {
-      const double weight = std::exp(scores[j - first] - largest) / sum;
-      for (std::size_t c = 0; c < row.size(); ++c) row[c] += weight * v[j][c];
-    }
-    out.push_back(std::move(row));
+    out.push_back(mixed(scores, v, first, sink));
   }
   return out;
 }
@@ -194,16 +199,9 @@ class ChunkedAttention {
   Rows attend(const Rows& q, const Rows& k, const Rows& v, double scale) const {
     Rows out;
     for (std::size_t i = 0; i < q.size(); ++i) {
-      Row weights;
-      for (std::size_t j = 0; j <= i; ++j) weights.push_back(scale * score(q[i], k[j], distance(i, j)));
-      const double largest = *std::max_element(weights.begin(), weights.end());
-      double sum = 0;
-      for (double& weight : weights) sum += weight = std::exp(weight - largest);
-      Row row(v[0].size(), 0.0);
-      for (std::size_t j = 0; j <= i; ++j) {
-        for (std::size_t c = 0; c < row.size(); ++c) row[c] += weights[j] / sum * v[j][c];
-      }
-      out.push_back(std::move(row));
+      Row scores;
+      for (std::size_t j = 0; j <= i; ++j) scores.push_back(scale * score(q[i], k[j], distance(i, j)));
+      out.push_back(mixed(scores, v, 0));
     }
     return out;
   }
@@ -233,23 +231,26 @@ class ChunkedAttention {
 
 class Forward {
  public:
-  Forward(const ModelConfig& model, const TensorSource& weights, const KeptTokens& kept, std::size_t tokens,
+  Forward(const ModelConfig& model, const TensorSource& source, const KeptTokens& kept, std::size_t tokens,
           const DenseImages& images)
       : model_(model),
-        tensors_(model, weights),
+        source_(source),
+        shard_(make_shard(model, ParallelLayout{}, 0)),
         kept_(kept),
         tokens_(tokens),
         images_(images),
         positions_(positions_of(turns_by_rows(model) ? images : DenseImages{}, tokens)) {}
 
   std::vector<double> run(std::span<const std::uint32_t> ids) {
+    const RankWeights ends = load_ends(model_, shard_, WeightType::kFp32, source_);
+    const std::size_t size = model_.hidden_size;
+    std::vector<float> embedding(size);
     Rows x;
     for (const std::uint32_t id : ids) {
-      Row row = tensors_.embedding(id);
+      ends.embedding.row(id, embedding.data());
+      Row& row = x.emplace_back(embedding.begin(), embedding.end());
       for (double& value : row) value *= model_.embedding_scale;
-      x.push_back(std::move(row));
     }
-    const std::size_t size = model_.hidden_size;
     const auto part = [&](const DenseImages::Row& row, std::size_t index) {
       const auto begin = row.values.begin() + static_cast<std::ptrdiff_t>(index * size);
       return Row(begin, begin + static_cast<std::ptrdiff_t>(size));
@@ -264,11 +265,9 @@ class Forward {
       }
     }
     std::vector<double> logits;
-    const Row norm = tensors_.final_norm();
-    Rows normed;
-    for (const Row& row : x) normed.push_back(rms_norm(row, norm, model_.rms_norm_eps, offset()));
     const double cap = model_.final_logit_cap;
-    for (const Row& row : tensors_.head(normed)) {
+    for (Row& row : times(ends.head_matrix(), norm(x, ends.final_norm))) {
+      row.resize(model_.vocab_size);
       for (const double logit : row) logits.push_back(cap > 0 ? cap * std::tanh(logit / cap) : logit);
     }
     return logits;
@@ -297,22 +296,21 @@ class Forward {
 
   double offset() const { return model_.norm_plus_one ? 1 : 0; }
 
-  Rows norm(const Rows& x, const Row& weight) const {
+  Rows norm(const Rows& x, const std::vector<float>& weight) const {
     Rows out;
     for (const Row& row : x) out.push_back(rms_norm(row, weight, model_.rms_norm_eps, offset()));
     return out;
   }
 
   void layer(std::uint32_t i, Rows& x) {
-    const DenseLayer layer = tensors_.layer(i);
-    Rows attended = attention(i, layer, norm(x, layer.vector("input_layernorm.weight")));
-    if (model_.post_norms) attended = norm(attended, layer.vector("post_attention_layernorm.weight"));
+    const LayerWeights layer = load_layer(model_, shard_, WeightType::kFp32, source_, i);
+    Rows attended = attention(i, layer, norm(x, layer.input_norm));
+    if (model_.post_norms) attended = norm(attended, layer.post_attention_norm);
     for (std::size_t t = 0; t < tokens_; ++t) add(x[t], attended[t]);
-    const char* before =
-        model_.post_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
-    Rows inner = norm(x, layer.vector(before));
-    inner = model_.layers[i].moe ? layer.experts(inner) : layer.mlp(inner);
-    if (model_.post_norms) inner = norm(inner, layer.vector("post_feedforward_layernorm.weight"));
+    Rows inner = norm(x, model_.post_norms ? layer.pre_feedforward_norm : layer.post_attention_norm);
+    inner = model_.layers[i].moe ? dense::experts(model_, layer.moe, inner)
+                                 : dense::mlp(model_, layer.mlp, inner);
+    if (model_.post_norms) inner = norm(inner, layer.post_feedforward_norm);
     for (std::size_t t = 0; t < tokens_; ++t) add(x[t], inner[t]);
   }
 
@@ -320,46 +318,38 @@ class Forward {
     return {config, dim, static_cast<double>(model_.max_position_embeddings), static_cast<double>(tokens_)};
   }
 
-  Rows attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) {
-    if (model_.layers[i].linear) return linear_attention(layer, x);
+  Rows attention(std::uint32_t i, const LayerWeights& layer, const Rows& x) {
+    if (model_.layers[i].linear) return linear_attention(layer.linear, x);
     return model_.is_mla() ? latent_attention(i, layer, x) : head_attention(i, layer, x);
   }
 
-  // Columns [head * dim, (head + 1) * dim) of every row.
-  static Rows columns(const Rows& x, std::size_t head, std::size_t dim) {
+  // Columns [first, first + count) of every row.
+  static Rows columns(const Rows& x, std::size_t first, std::size_t count) {
     Rows out;
-    for (const Row& row : x)
-      out.emplace_back(row.begin() + static_cast<std::ptrdiff_t>(head * dim),
-                       row.begin() + static_cast<std::ptrdiff_t>((head + 1) * dim));
+    for (const Row& row : x) {
+      const auto begin = row.begin() + static_cast<std::ptrdiff_t>(first);
+      out.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(count));
+    }
     return out;
   }
 
-  Rows head_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) const {
+  Rows head_attention(std::uint32_t i, const LayerWeights& layer, const Rows& x) const {
     const std::size_t dim = model_.head_dim;
     const bool rotates = model_.layers[i].rope != LayerConfig::kNoRope;
     const RopeConfig& rotation = model_.ropes[rotates ? model_.layers[i].rope : 0];
     const PlainRope rope = this->rope(rotation, model_.rope_dim(rotation));
-    const auto project = [&](const char* name, bool bias) {
-      return layer.linear("self_attn." + std::string(name), x, bias);
-    };
-    Rows q = project("q_proj", model_.qkv_bias);
-    Rows gates(tokens_);  // of the outputs, where each head's query is followed by one
-    for (std::size_t t = 0; model_.attn_output_gate && t < tokens_; ++t) {
-      const Row both = std::exchange(q[t], Row());
-      for (std::size_t c = 0; c < both.size(); ++c) (c / dim % 2 == 0 ? q : gates)[t].push_back(both[c]);
-    }
-    const Rows k = project("k_proj", model_.qkv_bias);
-    const Rows v = project("v_proj", model_.qkv_bias);
-    const Row sinks = model_.attention_sinks ? layer.vector("self_attn.sinks") : Row();
+    const Rows qkv = times(layer.qkv, x, layer.qkv_bias);
+    const std::size_t q_dim = model_.attn_output_gate ? 2 * dim : dim;  // a head's query, and its gate
+    const std::size_t first_k = model_.num_attention_heads * q_dim;
+    const std::size_t first_v = first_k + model_.num_key_value_heads * dim;
     const bool chunks = model_.dual_chunk.enabled();
-    const auto turned = [&](const Rows& of, std::size_t head, const char* norm_name) {
-      Rows rows = columns(of, head, dim);
+    const auto turned = [&](std::size_t first, const std::vector<float>& norm) {
+      Rows rows = columns(qkv, first, dim);
       for (std::size_t t = 0; t < rows.size(); ++t) {
-        if (model_.qk_norm)
-          rows[t] = rms_norm(rows[t], layer.vector("self_attn." + std::string(norm_name) + ".weight"),
-                             model_.rms_norm_eps, offset());
+        if (!norm.empty()) rows[t] = rms_norm(rows[t], norm, model_.rms_norm_eps, offset());
         if (!chunks && rotates) rope.rotate(rows[t].data(), positions_[t]);
-        if (model_.qk_l2_norm && rotates) rows[t] = rms_norm(rows[t], Row(dim, 1.0), model_.rms_norm_eps, 0);
+        if (model_.qk_l2_norm && rotates)
+          rows[t] = rms_norm(rows[t], std::vector<float>(dim, 1.0F), model_.rms_norm_eps, 0);
       }
       return rows;
     };
@@ -378,49 +368,46 @@ class Forward {
     Rows joined(tokens_);
     const std::size_t group = model_.num_attention_heads / model_.num_key_value_heads;
     for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
-      const Rows out =
-          chunks
-              ? chunked->attend(
-                    turned(q, h, "q_norm"), kept(turned(k, h / group, "k_norm")),
-                    kept(columns(v, h / group, dim)),
-                    model_.attention_scale * model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
-              : attend(tuned(turned(q, h, "q_norm")), kept(turned(k, h / group, "k_norm")),
-                       kept(columns(v, h / group, dim)), model_.attention_scale, model_.attention_logit_cap,
-                       model_.layers[i], sinks.empty() ? nullptr : &sinks[h], nullptr, images_.ends);
-      for (std::size_t t = 0; t < tokens_; ++t)
+      const Rows q = turned(h * q_dim, layer.q_norm);
+      const Rows k = kept(turned(first_k + h / group * dim, layer.k_norm));
+      const Rows v = kept(columns(qkv, first_v + h / group * dim, dim));
+      Rows out = chunks ? chunked->attend(q, k, v,
+                                          model_.attention_scale *
+                                              model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
+                        : attend(tuned(q), k, v, model_.attention_scale, model_.attention_logit_cap,
+                                 model_.layers[i], layer.sinks.empty() ? nullptr : &layer.sinks[h], nullptr,
+                                 images_.ends);
+      for (std::size_t t = 0; t < tokens_; ++t) {
+        for (std::size_t c = 0; model_.attn_output_gate && c < dim; ++c)
+          out[t][c] /= 1 + std::exp(-qkv[t][h * q_dim + dim + c]);
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
+      }
     }
-    for (std::size_t t = 0; t < tokens_; ++t) {
-      for (std::size_t c = 0; c < gates[t].size(); ++c) joined[t][c] /= 1 + std::exp(-gates[t][c]);
-    }
-    return layer.linear("self_attn.o_proj", joined, model_.o_bias);
+    return times(layer.o, joined, layer.o_bias);
   }
 
   // The indexer of sparse attention: for every token, which of those up to it are attended. q_in: what the
   // queries are projected from.
-  void choose(const DenseLayer& layer, const Rows& x, const Rows& q_in) {
+  void choose(const IndexerWeights& layer, const Rows& x, const Rows& q_in) {
     const IndexerConfig& indexer = model_.indexer;
     const std::size_t dim = indexer.head_dim;
     const PlainRope rope = this->rope(model_.ropes[indexer.rope], model_.mla.qk_rope_head_dim);
-    const std::string at = "self_attn.indexer.";
-    const Rows q = layer.linear(at + "wq_b", q_in, false);
-    Rows k = layer.linear(at + "wk", x, false);
-    const Rows weights = layer.linear(at + "weights_proj", x, false);
-    const Row norm = layer.vector(at + "k_norm.weight");
-    const Row bias = layer.vector(at + "k_norm.bias");
+    const Rows q = times(layer.q, q_in);
+    Rows k = times(layer.k, x);
+    const Rows weights = times(layer.heads, x);
     for (std::size_t t = 0; t < tokens_; ++t) {
       double mean = 0, square = 0;
       for (const double v : k[t]) mean += v / static_cast<double>(dim);
       for (const double v : k[t]) square += (v - mean) * (v - mean) / static_cast<double>(dim);
       for (std::size_t c = 0; c < dim; ++c)
-        k[t][c] = (k[t][c] - mean) / std::sqrt(square + 1e-6) * norm[c] + bias[c];
+        k[t][c] = (k[t][c] - mean) / std::sqrt(square + 1e-6) * layer.k_norm[c] + layer.k_norm_bias[c];
       rope.rotate(k[t].data(), t);
       k[t] = kept_.format == NumberFormat::kFp8E4M3 ? indexed(k[t]) : kept(k[t]);
     }
     chosen_.assign(tokens_, std::vector<bool>(tokens_, false));
     std::vector<Rows> heads;
     for (std::size_t h = 0; h < indexer.num_heads; ++h) {
-      heads.push_back(columns(q, h, dim));
+      heads.push_back(columns(q, h * dim, dim));
       for (std::size_t t = 0; t < tokens_; ++t) {
         rope.rotate(heads[h][t].data(), t);
         if (kept_.format == NumberFormat::kFp8E4M3) heads[h][t] = indexed(heads[h][t]);
@@ -443,47 +430,6 @@ class Forward {
     }
   }
 
-  // What a gated delta-net is made from.
-  struct DeltaInputs {
-    Rows qkv, z, b, a;  // channels of the convolution; gates of the output; write strengths; decays
-  };
-  DeltaInputs delta_inputs(const DenseLayer& layer, const Rows& x) const {
-    const LinearAttentionConfig& linear = model_.linear;
-    const std::size_t keys = linear.key_dim();
-    const std::size_t values = linear.value_dim();
-    DeltaInputs in;
-    if (!linear.packed) {
-      in.qkv = layer.product("linear_attn.in_proj_qkv", x, 2 * keys + values);
-      in.z = layer.product("linear_attn.in_proj_z", x, values);
-      in.b = layer.product("linear_attn.in_proj_b", x, linear.num_value_heads);
-      in.a = layer.product("linear_attn.in_proj_a", x, linear.num_value_heads);
-      return in;
-    }
-    // For each key head: its query, its key, its values, their gates; its strengths, its decays.
-    const Rows qkvz = layer.product("linear_attn.in_proj_qkvz", x, 2 * keys + 2 * values);
-    const Rows ba = layer.product("linear_attn.in_proj_ba", x, std::size_t{2} * linear.num_value_heads);
-    const std::size_t k = linear.key_head_dim;
-    const std::size_t v = values / linear.num_key_heads;
-    const std::size_t group = linear.num_value_heads / linear.num_key_heads;
-    for (std::size_t t = 0; t < tokens_; ++t) {
-      const auto take = [&](Row& to, const Row& from, std::size_t unit, std::size_t first,
-                            std::size_t count) {
-        for (std::size_t h = 0; h < linear.num_key_heads; ++h) {
-          const auto at = from.begin() + static_cast<std::ptrdiff_t>(h * unit + first);
-          to.insert(to.end(), at, at + static_cast<std::ptrdiff_t>(count));
-        }
-      };
-      Row& qkv = in.qkv.emplace_back();
-      take(qkv, qkvz[t], 2 * k + 2 * v, 0, k);
-      take(qkv, qkvz[t], 2 * k + 2 * v, k, k);
-      take(qkv, qkvz[t], 2 * k + 2 * v, 2 * k, v);
-      take(in.z.emplace_back(), qkvz[t], 2 * k + 2 * v, 2 * k + v, v);
-      take(in.b.emplace_back(), ba[t], 2 * group, 0, group);
-      take(in.a.emplace_back(), ba[t], 2 * group, group, group);
-    }
-    return in;
-  }
-
   static Row unit(const double* x, std::size_t size) {
     double sum = 1e-6;
     for (std::size_t i = 0; i < size; ++i) sum += x[i] * x[i];
@@ -494,24 +440,21 @@ class Forward {
 
   // The gated delta rule (Yang et al. 2024): S <- exp(g) S (I - b k k^T) + b v k^T, o = S q, S [v_dim,
   // k_dim].
-  Rows linear_attention(const DenseLayer& layer, const Rows& x) const {
+  Rows linear_attention(const LinearAttentionWeights& layer, const Rows& x) const {
     const LinearAttentionConfig& linear = model_.linear;
     const std::size_t k_dim = linear.key_head_dim;
     const std::size_t v_dim = linear.value_head_dim;
     const std::size_t kernel = linear.conv_kernel;
-    const DeltaInputs in = delta_inputs(layer, x);
-    const std::size_t channels = in.qkv[0].size();
-    const Row conv = layer.tensor("linear_attn.conv1d.weight", {channels, 1, kernel});
-    const Row a_log = layer.tensor("linear_attn.A_log", {linear.num_value_heads});
-    const Row dt_bias = layer.tensor("linear_attn.dt_bias", {linear.num_value_heads});
-    const Row norm = layer.tensor("linear_attn.norm.weight", {v_dim});
+    const std::size_t channels = 2 * linear.key_dim() + linear.value_dim();
+    const Rows in = times(layer.qkvz, x);  // channels of the convolution, then gates of the output
+    const Rows ba = times(layer.ba, x);    // write strengths, then decays
     Rows joined(tokens_);
     std::vector<Rows> states(linear.num_value_heads, Rows(v_dim, Row(k_dim, 0.0)));
     for (std::size_t t = 0; t < tokens_; ++t) {
       Row qkv(channels, 0.0);
       for (std::size_t c = 0; c < channels; ++c) {
         for (std::size_t i = 0; i < kernel && i <= t; ++i)
-          qkv[c] += in.qkv[t - i][c] * conv[c * kernel + kernel - 1 - i];
+          qkv[c] += in[t - i][c] * layer.conv[c * kernel + kernel - 1 - i];
         qkv[c] /= 1 + std::exp(-qkv[c]);
       }
       for (std::size_t h = 0; h < linear.num_value_heads; ++h) {
@@ -519,8 +462,9 @@ class Forward {
         const Row q = unit(qkv.data() + key_head * k_dim, k_dim);
         const Row k = unit(qkv.data() + linear.key_dim() + key_head * k_dim, k_dim);
         const double* const v = qkv.data() + std::size_t{2} * linear.key_dim() + h * v_dim;
-        const double decay = std::exp(-std::exp(a_log[h]) * std::log1p(std::exp(in.a[t][h] + dt_bias[h])));
-        const double strength = 1 / (1 + std::exp(-in.b[t][h]));
+        const double pace = ba[t][linear.num_value_heads + h] + layer.dt_bias[h];
+        const double decay = std::exp(-std::exp(double{layer.a_log[h]}) * std::log1p(std::exp(pace)));
+        const double strength = 1 / (1 + std::exp(-ba[t][h]));
         Row out;
         for (std::size_t j = 0; j < v_dim; ++j) {
           Row& row = states[h][j];
@@ -533,48 +477,45 @@ class Forward {
           }
           out.push_back(said);
         }
-        out = rms_norm(out, norm, model_.rms_norm_eps, 0);
+        out = rms_norm(out, layer.norm, model_.rms_norm_eps, 0);
         for (std::size_t j = 0; j < v_dim; ++j) {
-          const double z = in.z[t][h * v_dim + j];
+          const double z = in[t][channels + h * v_dim + j];
           joined[t].push_back(out[j] * z / (1 + std::exp(-z)));
         }
       }
     }
-    return layer.product("linear_attn.out_proj", joined, model_.hidden_size);
+    return times(layer.out, joined);
   }
 
   // Keys and values spelled out per head.
-  Rows latent_attention(std::uint32_t i, const DenseLayer& layer, const Rows& x) {
+  Rows latent_attention(std::uint32_t i, const LayerWeights& layer, const Rows& x) {
     const MlaConfig& mla = model_.mla;
+    const MlaWeights& weights = layer.mla;
     const PlainRope rope = this->rope(model_.ropes[model_.layers[i].rope], mla.qk_rope_head_dim);
     Rows q_in = x;
-    std::string q_name = "self_attn.q_proj";
     if (mla.q_lora_rank > 0) {
-      q_in = layer.linear("self_attn.q_a_proj", x, false);
-      for (Row& row : q_in)
-        row = rms_norm(row, layer.vector("self_attn.q_a_layernorm.weight"), model_.rms_norm_eps, 0);
-      q_name = "self_attn.q_b_proj";
+      q_in = times(weights.q_a, x);
+      for (Row& row : q_in) row = rms_norm(row, weights.q_a_norm, model_.rms_norm_eps, 0);
     }
-    if (model_.layers[i].indexer) choose(layer, x, q_in);
-    const Rows q = layer.linear(q_name, q_in, false);
-    const Rows joint = layer.linear("self_attn.kv_a_proj_with_mqa", x, false);
+    if (model_.layers[i].indexer) choose(layer.indexer, x, q_in);
+    const Rows q = times(weights.q_b, q_in);
+    const Rows joint = times(weights.kv_a, x);
     Rows latent;
     Rows shared;  // the rotated part of every head's key
     for (std::size_t t = 0; t < tokens_; ++t) {
       const auto cut = joint[t].begin() + mla.kv_lora_rank;
-      latent.push_back(rms_norm(Row(joint[t].begin(), cut), layer.vector("self_attn.kv_a_layernorm.weight"),
-                                model_.rms_norm_eps, 0));
+      latent.push_back(rms_norm(Row(joint[t].begin(), cut), weights.kv_a_norm, model_.rms_norm_eps, 0));
       shared.emplace_back(cut, joint[t].end());
       rope.rotate(shared.back().data(), t);
     }
     LatentKeys exact = {latent, shared, {}};
     keep_latents(latent, shared);
     LatentKeys kept = {std::move(latent), std::move(shared), {}};
-    kept.kv = layer.linear("self_attn.kv_b_proj", kept.latent, false);
-    if (!kept_.expanded_passes.empty()) exact.kv = layer.linear("self_attn.kv_b_proj", exact.latent, false);
+    kept.kv = times(weights.expand, kept.latent);
+    if (!kept_.expanded_passes.empty()) exact.kv = times(weights.expand, exact.latent);
     Rows joined(tokens_);
     for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
-      Rows queries = columns(q, h, model_.head_dim);
+      Rows queries = columns(q, h * model_.head_dim, model_.head_dim);
       for (std::size_t t = 0; t < tokens_; ++t) rope.rotate(queries[t].data() + mla.qk_nope_head_dim, t);
       Rows out = attend_latents(i, h, queries, kept, kept, 0, 0);
       for (const auto& [first, last] : kept_.expanded_passes) {
@@ -584,7 +525,7 @@ class Forward {
       for (std::size_t t = 0; t < tokens_; ++t)
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
     }
-    return layer.linear("self_attn.o_proj", joined, false);
+    return times(layer.o, joined);
   }
 
   // Latents and rotated parts of all tokens, and what kv_b_proj makes of the latents.
@@ -616,7 +557,7 @@ class Forward {
     for (Row& row : rows) row = kept(row);
     return rows;
   }
-  // Of MLA: a latent and, behind it, the rotated part of the keys.
+  // Of MLA: a latent and, after it, the rotated part of the keys.
   void keep_latents(Rows& latents, Rows& shared) const {
     for (std::size_t t = 0; t < tokens_; ++t) {
       if (kept_.scaled_latents) {
@@ -638,7 +579,8 @@ class Forward {
   }
 
   const ModelConfig& model_;
-  DenseTensors tensors_;
+  const TensorSource& source_;
+  const Shard shard_;
   const KeptTokens kept_;
   std::size_t tokens_;
   const DenseImages& images_;

@@ -36,7 +36,7 @@ struct DenseImages {
   };
   std::vector<Span> spans;  // in order
   std::vector<Row> rows;
-  // Of the first tokens, the end of what each sees, beyond itself (Gemma 3); tokens behind these are causal.
+  // Of the first tokens, the end of what each sees, beyond itself (Gemma 3); tokens after these are causal.
   std::vector<std::uint32_t> ends = {};
 };
 

@@ -8,7 +8,7 @@
 #include "rank/config/image_layout.h"
 #include "rank/linear/vector_ops.h"
 #include "rank/numeric/pass.h"
-#include "rank/numeric/vision/pixels.h"
+#include "rank/numeric/vision/patches.h"
 
 namespace tpsim::rank {
 namespace {

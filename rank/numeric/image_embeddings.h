@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rank/numeric/image_positions.h"
+#include "rank/numeric/image_mask.h"
 #include "rank/numeric/token_batch.h"
 #include "rank/numeric/vision/image_encoder.h"
 #include "rank/vision/embedding_cache.h"
@@ -36,7 +36,7 @@ class ImageEmbeddings {
   }
   // hidden [tokens of all data-parallel ranks, hidden_size]: image tokens get their embeddings …
   void embed(float* hidden) const;
-  // … and behind text layer `layer`, what the encoder gave for it.
+  // … and after text layer `layer`, what the encoder gave for it.
   void add_deepstack(std::uint32_t layer, float* hidden) const;
 
   std::optional<ImageTotals> totals(std::uint32_t dp_rank) const;

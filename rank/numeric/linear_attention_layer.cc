@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstring>
 
-#include "rank/linear/gated_delta_rule.h"
 #include "rank/linear/vector_ops.h"
 
 namespace tpsim::rank {
@@ -78,9 +77,8 @@ void LinearAttentionLayer::forward(const Pass& pass, std::uint32_t index, const 
   attended_.resize(std::size_t{tokens} * values);
   {
     const Stopwatch watch(times_.gemm);
-    weights.qkvz.multiply(x, tokens, model_.hidden_size, projected_.data(), channels + values, nullptr,
-                          pool_);
-    weights.ba.multiply(x, tokens, model_.hidden_size, gates_.data(), 2 * heads, nullptr, pool_);
+    weights.qkvz.multiply(x, tokens, projected_.data(), pool_);
+    weights.ba.multiply(x, tokens, gates_.data(), pool_);
   }
   {
     const Stopwatch watch(times_.attention);
@@ -117,7 +115,7 @@ void LinearAttentionLayer::forward(const Pass& pass, std::uint32_t index, const 
     });
   }
   const Stopwatch watch(times_.gemm);
-  weights.out.multiply(attended_.data(), tokens, values, out, model_.hidden_size, nullptr, pool_);
+  weights.out.multiply(attended_.data(), tokens, out, pool_);
 }
 
 }  // namespace tpsim::rank

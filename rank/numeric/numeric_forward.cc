@@ -10,18 +10,9 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "rank/config/rope.h"
 #include "rank/config/shard.h"
 #include "rank/linear/vector_ops.h"
 #include "rank/llm/layers.h"
-#include "rank/numeric/attention_layer.h"
-#include "rank/numeric/expert_exchange.h"
-#include "rank/numeric/gated_delta_states.h"
-#include "rank/numeric/image_embeddings.h"
-#include "rank/numeric/linear_attention_layer.h"
-#include "rank/numeric/mlp_layer.h"
-#include "rank/numeric/pass.h"
-#include "rank/numeric/rank_weights.h"
 #include "rank/weights/host_memory.h"
 
 namespace tpsim::rank {
@@ -62,26 +53,6 @@ kvcache::KvStoreConfig index_store_config(const ModelConfig& model, const Numeri
   return config;
 }
 
-// One rank: its weights and its keys and values.
-struct Rank {
-  Rank(std::shared_ptr<const RankWeights> loaded, const kvcache::KvStoreConfig& config,
-       const LinearLayers& linear, const kvcache::KvStoreConfig& index)
-      : owner(std::move(loaded)),
-        weights(*owner),
-        dp_rank(weights.shard.layout.dp_rank(weights.shard.tp_rank)),
-        store(config),
-        index_keys(index),
-        linear_layers(linear),
-        states(linear) {}
-  std::shared_ptr<const RankWeights> owner;
-  const RankWeights& weights;
-  const std::uint32_t dp_rank;
-  kvcache::KvStore store;
-  kvcache::KvStore index_keys;
-  const LinearLayers linear_layers;
-  GatedDeltaStates states;
-};
-
 ParallelLayout layout_of(const NumericOptions& options, std::uint32_t tp_size) {
   ParallelLayout layout = options.layout;
   layout.tp_size = tp_size;
@@ -96,10 +67,6 @@ std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, 
           kvcache::KvStore::bytes_per_token(index_store_config(model, options))) *
          options.num_pages * options.page_size * tp_size;
 }
-
-}  // namespace
-
-namespace {
 
 // `load`: the weights of a shard; its place among the ranks of this process is the second argument.
 template <typename Load>
@@ -136,122 +103,57 @@ LoadedRanks load_draft_head_ranks(const DraftModel& draft, const TensorSource& s
   });
 }
 
-class NumericForward::Implementation {
- public:
-  Implementation(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
-                 std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
-                 ThreadPool& pool, std::shared_ptr<ImageEncoder> images)
-      : model_(model),
-        options_(options),
-        backend_(std::move(backend)),
-        collectives_(collectives),
-        pool_(pool),
-        attention_(model_, pool, times_),
-        linear_attention_(model_, pool, times_),
-        mlp_(model_, pool, times_),
-        exchange_(model_, mlp_, collectives_, times_),
-        images_(std::move(images), options_.layout.dp_size) {
-    check_host_memory(kv_bytes(model_, options_, collectives_.tp_size()),
-                      fmt::format("the KV cache of {} ranks (--max-total-tokens)", collectives_.tp_size()));
-    for (const RopeConfig& rope : model_.ropes)
-      ropes_.emplace_back(rope, model_.rope_dim(rope), model_.max_position_embeddings);
-    for (std::shared_ptr<const RankWeights>& loaded : weights) {
-      layers_ = attention_layers(model_, loaded->shard, options_.kv_format, options_.sparse_token_bytes);
-      const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
-      const LinearLayers linear = linear_layers(model_, loaded->shard);
-      ranks_.push_back(
-          std::make_unique<Rank>(std::move(loaded), store, linear, index_store_config(model_, options_)));
-    }
-    parts_.resize(ranks_.size());
+NumericForward::NumericForward(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
+                               std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
+                               ThreadPool& pool, std::shared_ptr<ImageEncoder> images)
+    : model_(model),
+      options_(options),
+      backend_(std::move(backend)),
+      collectives_(collectives),
+      pool_(pool),
+      attention_(model_, pool, times_),
+      linear_attention_(model_, pool, times_),
+      mlp_(model_, pool, times_),
+      exchange_(model_, mlp_, collectives_, times_),
+      images_(std::move(images), options_.layout.dp_size) {
+  check_host_memory(kv_bytes(model_, options_, collectives_.tp_size()),
+                    fmt::format("the KV cache of {} ranks (--max-total-tokens)", collectives_.tp_size()));
+  for (const RopeConfig& rope : model_.ropes)
+    ropes_.emplace_back(rope, model_.rope_dim(rope), model_.max_position_embeddings);
+  for (std::shared_ptr<const RankWeights>& loaded : weights) {
+    layers_ = attention_layers(model_, loaded->shard, options_.kv_format, options_.sparse_token_bytes);
+    const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
+    const LinearLayers linear = linear_layers(model_, loaded->shard);
+    ranks_.push_back(
+        std::make_unique<Rank>(std::move(loaded), store, linear, index_store_config(model_, options_)));
   }
+  parts_.resize(ranks_.size());
+}
 
-  std::span<const float> forward(std::span<const TokenBatch> batches);
-  void release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) {
-    for (const auto& rank : ranks_) {
-      if (rank->dp_rank != dp_rank) continue;
-      for (const std::uint32_t page : pages) rank->store.release_windows(page);
-    }
+void NumericForward::release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) {
+  for (const auto& rank : ranks_) {
+    if (rank->dp_rank != dp_rank) continue;
+    for (const std::uint32_t page : pages) rank->store.release_windows(page);
   }
+}
 
-  void move_tokens(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
-                   std::span<const std::uint32_t> to) {
-    for (const auto& rank : ranks_) {
-      if (rank->dp_rank != dp_rank) continue;
-      for (std::size_t i = 0; i < from.size(); ++i) {
-        rank->store.move(from[i], to[i]);
-        rank->index_keys.move(from[i], to[i]);
-      }
+void NumericForward::move_tokens(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
+                                 std::span<const std::uint32_t> to) {
+  for (const auto& rank : ranks_) {
+    if (rank->dp_rank != dp_rank) continue;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      rank->store.move(from[i], to[i]);
+      rank->index_keys.move(from[i], to[i]);
     }
   }
+}
 
-  kvcache::KvStore& store(std::uint32_t local_rank) { return ranks_.at(local_rank)->store; }
-  const NumericTimes& times() const { return times_; }
-  std::optional<ImageTotals> image_totals(std::uint32_t dp_rank) const { return images_.totals(dp_rank); }
-  std::span<const float> hidden() const { return captured_; }
-
- private:
-  // After every rank has filled its part: hidden_ plus the sum, or what `norm` makes of it.
-  void reduce_into_hidden(const std::vector<float>& bias, const std::vector<float>& post_norm);
-  void reduce(float* out);
-  std::vector<float>& part(std::size_t rank, std::size_t size);
-  // Zeros but in the rows of the rank's own tokens, which `fill` fills.
-  template <typename Fill>
-  void fill_own(std::size_t rank, Fill fill);
-  MlpLayer::Rows whole_rows(const Rank& rank) const;
-  void exchange_experts(std::uint32_t layer);
-  void begin(std::span<const TokenBatch> batches);
-  void embed();
-  void hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch);
-  void release_what_slid_out(std::uint32_t dp_rank, const TokenBatch& batch);
-  // Without weights: x itself. Rows of `out` are `stride` apart.
-  void norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out);
-  void norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out,
-            std::size_t stride);
-  void join(std::span<const TokenBatch> batches, const DraftHeadWeights& draft);
-  std::uint32_t norm_inputs(const LayerWeights& layer);
-  void capture(std::uint32_t layer);
-  void last_rows();
-  void gather_logits(const Rank& first);
-  std::span<const float> head();
-
-  const ModelConfig model_;
-  const NumericOptions options_;
-  std::unique_ptr<attention::AttentionBackend> backend_;
-  Collectives& collectives_;
-  ThreadPool& pool_;
-  NumericTimes times_;
-  AttentionLayer attention_;
-  LinearAttentionLayer linear_attention_;
-  MlpLayer mlp_;
-  ExpertExchange exchange_;
-  ImageEmbeddings images_;
-  std::vector<RotaryEmbedding> ropes_;
-  std::vector<AttentionLayers> layers_;  // alike on all ranks
-  std::vector<std::unique_ptr<Rank>> ranks_;
-
-  // Of the pass: tokens of the data-parallel ranks, one rank's after the other.
-  std::uint32_t tokens_ = 0;
-  std::uint32_t wanted_ = 0;  // rows of logits
-  struct Part {
-    std::uint32_t first_token = 0, tokens = 0;
-    std::uint32_t first_wanted = 0, wanted = 0;
-    bool all = false;                  // every token's logits are wanted
-    std::unique_ptr<const Pass> pass;  // null: nothing to do
-  };
-  std::vector<Part> of_dp_;
-  std::vector<float> hidden_, normed_, summed_, logits_, gathered_;
-  std::vector<float> embedded_, joined_;   // of heads that draft
-  std::vector<float> captured_;            // what hidden() says
-  std::vector<std::vector<float>> parts_;  // per rank of this process
-  std::vector<const float*> views_;
-};
-
-std::vector<float>& NumericForward::Implementation::part(std::size_t rank, std::size_t size) {
+std::vector<float>& NumericForward::part(std::size_t rank, std::size_t size) {
   parts_[rank].resize(size);
   return parts_[rank];
 }
 
-void NumericForward::Implementation::reduce(float* out) {
+void NumericForward::reduce(float* out) {
   const std::uint64_t count = std::uint64_t{tokens_} * model_.hidden_size;
   const Stopwatch watch(times_.collective);
   views_.clear();
@@ -259,17 +161,12 @@ void NumericForward::Implementation::reduce(float* out) {
   collectives_.all_reduce(views_, count, out);
 }
 
-void NumericForward::Implementation::norm(const std::vector<float>& weight, const float* x,
-                                          std::uint32_t rows, float* out) {
-  norm(weight, x, rows, out, model_.hidden_size);
-}
-
-void NumericForward::Implementation::norm(const std::vector<float>& weight, const float* x,
-                                          std::uint32_t rows, float* out, std::size_t stride) {
+void NumericForward::norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out,
+                          std::size_t stride) {
   const std::uint32_t size = model_.hidden_size;
   pool_.parallel_for(rows, [&](std::uint32_t r, std::uint32_t) {
     const float* const from = x + std::size_t{r} * size;
-    float* const to = out + r * stride;
+    float* const to = out + r * (stride > 0 ? stride : size);
     if (!weight.empty()) {
       rms_norm(from, size, weight.data(), model_.norm_plus_one ? 1.0F : 0.0F,
                static_cast<float>(model_.rms_norm_eps), to);
@@ -281,8 +178,7 @@ void NumericForward::Implementation::norm(const std::vector<float>& weight, cons
 
 // Of a head that drafts: hidden_, so far the embedding, becomes what its first layer reads. What it goes on
 // with has the hidden size; EAGLE3 joins nothing to that.
-void NumericForward::Implementation::join(std::span<const TokenBatch> batches,
-                                          const DraftHeadWeights& draft) {
+void NumericForward::join(std::span<const TokenBatch> batches, const DraftHeadWeights& draft) {
   const std::uint32_t size = model_.hidden_size;
   const std::span<const float> given = batches.front().hidden;
   const std::size_t width = given.size() / tokens_;
@@ -300,12 +196,11 @@ void NumericForward::Implementation::join(std::span<const TokenBatch> batches,
   }
   hidden_.resize(std::size_t{tokens_} * size);
   const Stopwatch watch(times_.gemm);
-  draft.join.multiply(joined_.data(), tokens_, draft.join.k(), hidden_.data(), size,
-                      draft.join_bias.empty() ? nullptr : draft.join_bias.data(), pool_);
+  draft.join.multiply(joined_.data(), tokens_, hidden_.data(), pool_, draft.join_bias);
 }
 
 // Fills normed_ with what the layer's attention reads, and returns how wide that is.
-std::uint32_t NumericForward::Implementation::norm_inputs(const LayerWeights& layer) {
+std::uint32_t NumericForward::norm_inputs(const LayerWeights& layer) {
   const std::uint32_t size = model_.hidden_size;
   const DraftHeadWeights* const draft = ranks_.front()->weights.draft.get();
   if (draft == nullptr || draft->kind != DraftKind::kEagle3) {
@@ -319,8 +214,8 @@ std::uint32_t NumericForward::Implementation::norm_inputs(const LayerWeights& la
   return 2 * size;
 }
 
-// What goes into `layer`, or, behind the last one, comes out.
-void NumericForward::Implementation::capture(std::uint32_t layer) {
+// What goes into `layer`, or, after the last one, comes out.
+void NumericForward::capture(std::uint32_t layer) {
   const std::size_t size = model_.hidden_size;
   const std::vector<std::uint32_t>& wanted = options_.hidden_layers;
   if (wanted.empty()) {
@@ -338,8 +233,7 @@ void NumericForward::Implementation::capture(std::uint32_t layer) {
        size * wanted.size());
 }
 
-void NumericForward::Implementation::reduce_into_hidden(const std::vector<float>& bias,
-                                                        const std::vector<float>& post_norm) {
+void NumericForward::reduce_into_hidden(const std::vector<float>& bias, const std::vector<float>& post_norm) {
   summed_.resize(hidden_.size());
   reduce(summed_.data());
   const Stopwatch watch(times_.other);
@@ -352,7 +246,7 @@ void NumericForward::Implementation::reduce_into_hidden(const std::vector<float>
 }
 
 template <typename Fill>
-void NumericForward::Implementation::fill_own(std::size_t rank, Fill fill) {
+void NumericForward::fill_own(std::size_t rank, Fill fill) {
   const Part& own = of_dp_[ranks_[rank]->dp_rank];
   const std::size_t size = model_.hidden_size;
   std::vector<float>& out = part(rank, hidden_.size());
@@ -363,7 +257,7 @@ void NumericForward::Implementation::fill_own(std::size_t rank, Fill fill) {
 }
 
 // SGLang's tensor_split of a data-parallel rank's tokens over its ranks.
-MlpLayer::Rows NumericForward::Implementation::whole_rows(const Rank& rank) const {
+MlpLayer::Rows NumericForward::whole_rows(const Rank& rank) const {
   const Part& own = of_dp_[rank.dp_rank];
   const Split split = rank.weights.shard.attention;
   const std::uint32_t share = own.tokens / split.size;
@@ -372,7 +266,7 @@ MlpLayer::Rows NumericForward::Implementation::whole_rows(const Rank& rank) cons
   return {own.first_token + first, share + (split.rank < longer ? 1 : 0)};
 }
 
-void NumericForward::Implementation::exchange_experts(std::uint32_t layer) {
+void NumericForward::exchange_experts(std::uint32_t layer) {
   std::vector<const MoeWeights*> weights;
   std::vector<MlpLayer::Rows> own;
   std::vector<float*> out;
@@ -385,7 +279,7 @@ void NumericForward::Implementation::exchange_experts(std::uint32_t layer) {
 }
 
 // Each rank knows a part of the vocabulary; the sum over ranks has every row once.
-void NumericForward::Implementation::embed() {
+void NumericForward::embed() {
   const std::uint32_t size = model_.hidden_size;
   hidden_.resize(std::size_t{tokens_} * size);
   {
@@ -415,7 +309,7 @@ void NumericForward::Implementation::embed() {
 }
 
 // The rows whose logits are wanted, normed.
-void NumericForward::Implementation::last_rows() {
+void NumericForward::last_rows() {
   const std::uint32_t size = model_.hidden_size;
   normed_.resize(std::size_t{wanted_} * size);
   for (const Part& of : of_dp_) {
@@ -430,7 +324,7 @@ void NumericForward::Implementation::last_rows() {
 
 // Fills gathered_ [requests, padded vocabulary]. A head cut over all ranks has a part of every row's columns
 // on each; one that each data-parallel rank has of its own, only in the rows of its requests.
-void NumericForward::Implementation::gather_logits(const Rank& first) {
+void NumericForward::gather_logits(const Rank& first) {
   const std::uint32_t size = model_.hidden_size;
   const Shard& shape = first.weights.with_head().shard;
   const std::uint32_t columns = shape.vocab;
@@ -441,8 +335,7 @@ void NumericForward::Implementation::gather_logits(const Rank& first) {
     const RankWeights& weights = ranks_[r]->weights.with_head();
     const PackedMatrix& matrix = weights.head_matrix();
     if (!own_head) {
-      matrix.multiply(normed_.data(), wanted_, size, part(r, std::size_t{wanted_} * columns).data(), columns,
-                      nullptr, pool_);
+      matrix.multiply(normed_.data(), wanted_, part(r, std::size_t{wanted_} * columns).data(), pool_);
       continue;
     }
     std::vector<float>& out = part(r, wanted_ * width);
@@ -464,7 +357,7 @@ void NumericForward::Implementation::gather_logits(const Rank& first) {
   }
 }
 
-std::span<const float> NumericForward::Implementation::head() {
+std::span<const float> NumericForward::head() {
   last_rows();
   gather_logits(*ranks_.front());
   const std::size_t width = gathered_.size() / wanted_;
@@ -477,8 +370,8 @@ std::span<const float> NumericForward::Implementation::head() {
   return logits_;
 }
 
-// Pages that begin behind the stored prefix have a new owner.
-void NumericForward::Implementation::hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch) {
+// Pages that begin after the stored prefix have a new owner.
+void NumericForward::hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch) {
   const std::uint32_t page_size = options_.page_size;
   for (std::size_t i = 0; i < batch.q_lens.size(); ++i) {
     const std::uint32_t end = batch.prefix_lens[i] + batch.q_lens[i];
@@ -493,7 +386,7 @@ void NumericForward::Implementation::hand_out_pages(std::uint32_t dp_rank, const
 }
 
 // The next token, at position L, looks back to L + 1 - window; pages that end there or before are done with.
-void NumericForward::Implementation::release_what_slid_out(std::uint32_t dp_rank, const TokenBatch& batch) {
+void NumericForward::release_what_slid_out(std::uint32_t dp_rank, const TokenBatch& batch) {
   std::uint32_t window = 0;
   for (const LayerConfig& layer : model_.layers) window = std::max(window, layer.sliding_window);
   if (!options_.free_windows || window == 0) return;
@@ -512,7 +405,7 @@ void NumericForward::Implementation::release_what_slid_out(std::uint32_t dp_rank
 }
 
 // Where each data-parallel rank's tokens and requests are, and their plans.
-void NumericForward::Implementation::begin(std::span<const TokenBatch> batches) {
+void NumericForward::begin(std::span<const TokenBatch> batches) {
   of_dp_.clear();
   tokens_ = wanted_ = 0;
   for (std::size_t dp = 0; dp < batches.size(); ++dp) {
@@ -533,7 +426,7 @@ void NumericForward::Implementation::begin(std::span<const TokenBatch> batches) 
   }
 }
 
-std::span<const float> NumericForward::Implementation::forward(std::span<const TokenBatch> batches) {
+std::span<const float> NumericForward::forward(std::span<const TokenBatch> batches) {
   if (batches.size() != options_.layout.dp_size)
     throw std::invalid_argument("NumericForward: batches of another number of data-parallel ranks");
   images_.begin(batches);
@@ -578,33 +471,6 @@ std::span<const float> NumericForward::Implementation::forward(std::span<const T
   for (std::size_t dp = 0; dp < batches.size(); ++dp)
     release_what_slid_out(static_cast<std::uint32_t>(dp), batches[dp]);
   return head();
-}
-
-NumericForward::NumericForward(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
-                               std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
-                               ThreadPool& pool, std::shared_ptr<ImageEncoder> images)
-    : implementation_(std::make_unique<Implementation>(model, std::move(weights), options, std::move(backend),
-                                                       collectives, pool, std::move(images))) {}
-
-NumericForward::~NumericForward() = default;
-
-std::span<const float> NumericForward::forward(std::span<const TokenBatch> batches) {
-  return implementation_->forward(batches);
-}
-void NumericForward::release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) {
-  implementation_->release_pages(dp_rank, pages);
-}
-void NumericForward::move_tokens(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
-                                 std::span<const std::uint32_t> to) {
-  implementation_->move_tokens(dp_rank, from, to);
-}
-std::span<const float> NumericForward::hidden() const { return implementation_->hidden(); }
-kvcache::KvStore& NumericForward::store(std::uint32_t local_rank) {
-  return implementation_->store(local_rank);
-}
-const NumericTimes& NumericForward::times() const { return implementation_->times(); }
-std::optional<ImageTotals> NumericForward::image_totals(std::uint32_t dp_rank) const {
-  return implementation_->image_totals(dp_rank);
 }
 
 }  // namespace tpsim::rank

@@ -16,10 +16,15 @@
 #include "attention/backend.h"
 #include "kvcache/storage/kv_store.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "rank/linear/packed_matrix.h"
 #include "rank/linear/thread_pool.h"
+#include "rank/numeric/attention_layer.h"
 #include "rank/numeric/collectives.h"
+#include "rank/numeric/image_embeddings.h"
+#include "rank/numeric/linear_attention_layer.h"
+#include "rank/numeric/mlp_layer.h"
+#include "rank/numeric/pass.h"
 #include "rank/numeric/rank_weights.h"
 #include "rank/numeric/token_batch.h"
 #include "rank/numeric/vision/image_encoder.h"
@@ -65,21 +70,93 @@ class NumericForward : public TokenForward {
   NumericForward(const ModelConfig& model, LoadedRanks weights, NumericOptions options,
                  std::unique_ptr<attention::AttentionBackend> backend, Collectives& collectives,
                  ThreadPool& pool, std::shared_ptr<ImageEncoder> images = nullptr);
-  ~NumericForward() override;
 
   std::span<const float> forward(std::span<const TokenBatch> batches) override;
   void release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) override;
   void move_tokens(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
                    std::span<const std::uint32_t> to) override;
-  std::span<const float> hidden() const override;
+  std::span<const float> hidden() const override { return captured_; }
 
-  kvcache::KvStore& store(std::uint32_t local_rank);
-  const NumericTimes& times() const override;
-  std::optional<ImageTotals> image_totals(std::uint32_t dp_rank) const override;
+  kvcache::KvStore& store(std::uint32_t local_rank) { return ranks_.at(local_rank)->store; }
+  const NumericTimes& times() const override { return times_; }
+  std::optional<ImageTotals> image_totals(std::uint32_t dp_rank) const override {
+    return images_.totals(dp_rank);
+  }
 
  private:
-  class Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  // One rank: its weights and its keys and values.
+  struct Rank {
+    Rank(std::shared_ptr<const RankWeights> loaded, const kvcache::KvStoreConfig& config,
+         const LinearLayers& linear, const kvcache::KvStoreConfig& index)
+        : owner(std::move(loaded)),
+          weights(*owner),
+          dp_rank(weights.shard.layout.dp_rank(weights.shard.tp_rank)),
+          store(config),
+          index_keys(index),
+          linear_layers(linear),
+          states(linear) {}
+    std::shared_ptr<const RankWeights> owner;
+    const RankWeights& weights;
+    const std::uint32_t dp_rank;
+    kvcache::KvStore store;
+    kvcache::KvStore index_keys;
+    const LinearLayers linear_layers;
+    GatedDeltaStates states;
+  };
+
+  // After every rank has filled its part: hidden_ plus the sum, or what `norm` makes of it.
+  void reduce_into_hidden(const std::vector<float>& bias, const std::vector<float>& post_norm);
+  void reduce(float* out);
+  std::vector<float>& part(std::size_t rank, std::size_t size);
+  // Zeros but in the rows of the rank's own tokens, which `fill` fills.
+  template <typename Fill>
+  void fill_own(std::size_t rank, Fill fill);
+  MlpLayer::Rows whole_rows(const Rank& rank) const;
+  void exchange_experts(std::uint32_t layer);
+  void begin(std::span<const TokenBatch> batches);
+  void embed();
+  void hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch);
+  void release_what_slid_out(std::uint32_t dp_rank, const TokenBatch& batch);
+  // Without weights: x itself. Rows of `out` are `stride` apart; 0: hidden_size.
+  void norm(const std::vector<float>& weight, const float* x, std::uint32_t rows, float* out,
+            std::size_t stride = 0);
+  void join(std::span<const TokenBatch> batches, const DraftHeadWeights& draft);
+  std::uint32_t norm_inputs(const LayerWeights& layer);
+  void capture(std::uint32_t layer);
+  void last_rows();
+  void gather_logits(const Rank& first);
+  std::span<const float> head();
+
+  const ModelConfig model_;
+  const NumericOptions options_;
+  std::unique_ptr<attention::AttentionBackend> backend_;
+  Collectives& collectives_;
+  ThreadPool& pool_;
+  NumericTimes times_;
+  AttentionLayer attention_;
+  LinearAttentionLayer linear_attention_;
+  MlpLayer mlp_;
+  ExpertExchange exchange_;
+  ImageEmbeddings images_;
+  std::vector<RotaryEmbedding> ropes_;
+  std::vector<AttentionLayers> layers_;  // alike on all ranks
+  std::vector<std::unique_ptr<Rank>> ranks_;
+
+  // Of the pass: tokens of the data-parallel ranks, one rank's after the other.
+  std::uint32_t tokens_ = 0;
+  std::uint32_t wanted_ = 0;  // rows of logits
+  struct Part {
+    std::uint32_t first_token = 0, tokens = 0;
+    std::uint32_t first_wanted = 0, wanted = 0;
+    bool all = false;                  // every token's logits are wanted
+    std::unique_ptr<const Pass> pass;  // null: nothing to do
+  };
+  std::vector<Part> of_dp_;
+  std::vector<float> hidden_, normed_, summed_, logits_, gathered_;
+  std::vector<float> embedded_, joined_;   // of heads that draft
+  std::vector<float> captured_;            // what hidden() says
+  std::vector<std::vector<float>> parts_;  // per rank of this process
+  std::vector<const float*> views_;
 };
 
 }  // namespace tpsim::rank

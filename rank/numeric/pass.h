@@ -12,7 +12,7 @@
 #include "rank/config/rope.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/llm/layers.h"
-#include "rank/numeric/image_positions.h"
+#include "rank/numeric/image_mask.h"
 #include "rank/numeric/token_batch.h"
 
 namespace tpsim::rank {

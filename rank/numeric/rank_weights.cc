@@ -7,7 +7,6 @@
 
 #include "proto/base/error.h"
 #include "rank/llm/layers.h"
-#include "rank/numeric/expert_weights.h"
 #include "rank/numeric/weight_reader.h"
 
 namespace tpsim::rank {
@@ -43,12 +42,14 @@ class Loader {
         reader_(source, type),
         names_(names_of(source)) {}
 
-  RankWeights load() const {
+  LayerWeights load_layer(std::uint32_t index) const {
+    return layer(index, fmt::format("{}layers.{}.", names_.model, index));
+  }
+
+  RankWeights load_ends() const {
     RankWeights weights;
     weights.shard = shard_;
     weights.embedding = matrix(names_.model, "embed_tokens");
-    for (std::uint32_t i = 0; i < model_.num_layers; ++i)
-      weights.layers.push_back(layer(i, fmt::format("{}layers.{}.", names_.model, i)));
     weights.final_norm = vector(names_.model, "norm");
     if (!model_.tie_word_embeddings) weights.head = matrix(names_.head, "lm_head");
     return weights;
@@ -241,7 +242,20 @@ class Loader {
 
 RankWeights load_rank_weights(const ModelConfig& model, const Shard& shard, WeightType type,
                               const TensorSource& source) {
-  return Loader(model, shard, type, source).load();
+  const Loader loader(model, shard, type, source);
+  RankWeights weights = loader.load_ends();
+  for (std::uint32_t i = 0; i < model.num_layers; ++i) weights.layers.push_back(loader.load_layer(i));
+  return weights;
+}
+
+RankWeights load_ends(const ModelConfig& model, const Shard& shard, WeightType type,
+                      const TensorSource& source) {
+  return Loader(model, shard, type, source).load_ends();
+}
+
+LayerWeights load_layer(const ModelConfig& model, const Shard& shard, WeightType type,
+                        const TensorSource& source, std::uint32_t index) {
+  return Loader(model, shard, type, source).load_layer(index);
 }
 
 RankWeights load_draft_head_weights(const DraftModel& draft, const Shard& shard, WeightType type,

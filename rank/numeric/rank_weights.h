@@ -14,10 +14,67 @@
 #include "rank/config/shard.h"
 #include "rank/linear/packed_matrix.h"
 #include "rank/llm/draft_model.h"
-#include "rank/numeric/layer_weights.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {
+
+// A gated MLP, or one expert: gate_up is [2 x width, hidden] (gate first), down [hidden, width].
+struct MlpWeights {
+  PackedMatrix gate_up, down;
+  std::vector<float> gate_up_bias, down_bias;  // empty: none
+  std::uint32_t width = 0;                     // of this rank
+};
+
+struct MoeWeights {
+  PackedMatrix router;  // [experts, hidden], fp32 on every rank
+  std::vector<float> router_bias, correction_bias;
+  std::uint32_t first_expert = 0;   // of this rank
+  std::vector<MlpWeights> experts;  // of this rank
+  MlpWeights shared;                // width 0: none
+  std::vector<float> shared_gate;   // [hidden]; empty: none
+};
+
+struct MlaWeights {
+  PackedMatrix q_a, q_b;  // with q_lora_rank; else q_b is the whole projection
+  std::vector<float> q_a_norm;
+  PackedMatrix kv_a;  // [kv_lora_rank + qk_rope_head_dim, hidden]
+  std::vector<float> kv_a_norm;
+  std::vector<PackedMatrix> absorb_k;  // per head of this rank: [kv_lora_rank, qk_nope_head_dim]
+  std::vector<PackedMatrix> absorb_v;  // per head of this rank: [v_head_dim, kv_lora_rank]
+  PackedMatrix expand;  // kv_b_proj: [heads of this rank x (qk_nope_head_dim + v_head_dim), kv_lora_rank]
+};
+
+// The indexer of sparse attention, the same on every rank.
+struct IndexerWeights {
+  PackedMatrix q;      // [heads x dim, q_lora_rank]
+  PackedMatrix k;      // [dim, hidden]
+  PackedMatrix heads;  // [heads, hidden]: the weights of the heads
+  std::vector<float> k_norm, k_norm_bias;
+};
+
+// A gated delta-net. Of each kind, what belongs to this rank's heads, in their order.
+struct LinearAttentionWeights {
+  PackedMatrix qkvz;  // q, k, v, and the gate of the output
+  PackedMatrix ba;    // write strengths, then decays, of the value heads
+  PackedMatrix out;
+  std::vector<float> conv;  // [channels of q, k and v, conv_kernel]
+  std::vector<float> a_log, dt_bias, norm;
+};
+
+struct LayerWeights {
+  std::vector<float> input_norm,
+      post_attention_norm;  // before attention; before the MLP, or after attention
+  std::vector<float> pre_feedforward_norm, post_feedforward_norm;  // Gemma 2, 3
+  PackedMatrix qkv, o;
+  std::vector<float> qkv_bias, o_bias;
+  std::vector<float> q_norm, k_norm;
+  std::vector<float> sinks;  // of this rank's heads
+  MlaWeights mla;
+  IndexerWeights indexer;
+  LinearAttentionWeights linear;
+  MlpWeights mlp;
+  MoeWeights moe;
+};
 
 struct RankWeights;
 
@@ -53,6 +110,11 @@ struct RankWeights {
 // Throws UserError where a tensor is missing or has another shape than the config says.
 RankWeights load_rank_weights(const ModelConfig& model, const Shard& shard, WeightType type,
                               const TensorSource& source);
+// The same in parts, for callers that need one at a time: all but the layers, and layer `index`.
+RankWeights load_ends(const ModelConfig& model, const Shard& shard, WeightType type,
+                      const TensorSource& source);
+LayerWeights load_layer(const ModelConfig& model, const Shard& shard, WeightType type,
+                        const TensorSource& source, std::uint32_t index);
 // Of a head that drafts for `target`, which is the same rank's.
 RankWeights load_draft_head_weights(const DraftModel& draft, const Shard& shard, WeightType type,
                                     const TensorSource& source, std::shared_ptr<const RankWeights> target);

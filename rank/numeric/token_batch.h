@@ -9,7 +9,7 @@
 
 namespace tpsim::rank {
 
-// In a pass: the state of a request behind the first `tokens` of its sequence goes into a slot, too.
+// In a pass: the state of a request after the first `tokens` of its sequence goes into a slot, too.
 struct StateSnapshot {
   std::uint32_t request = 0;  // of the batch
   std::uint32_t tokens = 0;
@@ -25,7 +25,7 @@ struct BatchImage {
 };
 
 // Requests in the order of the batch: the extend part, then the decode set. Request i has q_lens[i] new
-// tokens behind prefix_lens[i] tokens whose KV is stored already; their KV goes to its pages, too. Spans are
+// tokens after prefix_lens[i] tokens whose KV is stored already; their KV goes to its pages, too. Spans are
 // valid during the pass.
 struct TokenBatch {
   attention::ForwardMetadata metadata;
@@ -51,7 +51,7 @@ struct TokenBatch {
   std::span<const std::uint32_t> state_copy_to;
   std::span<const StateSnapshot> state_snapshots;
   // The images of each request's prompt that begin before the pass' end, in the order of their positions;
-  // those whose tokens are stored already count for the positions behind them. Empty: no request has any.
+  // those whose tokens are stored already count for the positions after them. Empty: no request has any.
   std::span<const std::span<const BatchImage>> images;  // [requests]
 };
 

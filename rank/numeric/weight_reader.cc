@@ -1,8 +1,97 @@
 #include "rank/numeric/weight_reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
+#include <vector>
 
 namespace tpsim::rank {
+namespace {
+
+// Which part of every expert's width a rank has.
+struct Part {
+  std::uint64_t first = 0, count = 0;
+};
+
+// One expert under names of its own: those of gate, up and down.
+MlpWeights load_expert(const WeightReader& reader, const std::string& at,
+                       const std::array<const char*, 3>& names, const WeightSpec& gate_up,
+                       const WeightSpec& down) {
+  WeightSpec in = gate_up;
+  WeightSpec out = down;
+  in.slices[0].tensor = names[0];
+  in.slices[1].tensor = names[1];
+  out.slices[0].tensor = names[2];
+  MlpWeights mlp;
+  mlp.width = static_cast<std::uint32_t>(down.k);
+  mlp.gate_up = reader.matrix(at, in);
+  mlp.down = reader.matrix(at, out);
+  return mlp;
+}
+
+// Transformers 5: gate_up_proj [experts, 2 x width, hidden], gate first; down_proj [experts, hidden, width].
+MlpWeights load_fused(const WeightReader& reader, const std::string& at, std::uint64_t experts,
+                      std::uint64_t expert, std::uint64_t hidden, std::uint64_t width, Part part) {
+  const std::vector<std::uint64_t> gate_up_shape = {experts, 2 * width, hidden};
+  const std::vector<std::uint64_t> down_shape = {experts, hidden, width};
+  reader.source().require(at + "gate_up_proj", gate_up_shape);
+  reader.source().require(at + "down_proj", down_shape);
+  MlpWeights mlp;
+  mlp.width = static_cast<std::uint32_t>(part.count);
+  mlp.gate_up = PackedMatrix(
+      reader.type(), 2 * mlp.width, static_cast<std::uint32_t>(hidden), [&](std::uint32_t i, float* out) {
+        const std::uint64_t row = i < part.count ? part.first + i : width + part.first + i - part.count;
+        reader.source().read(at + "gate_up_proj", (expert * 2 * width + row) * hidden, hidden, out);
+      });
+  mlp.down = PackedMatrix(
+      reader.type(), static_cast<std::uint32_t>(hidden), mlp.width, [&](std::uint32_t i, float* out) {
+        reader.source().read(at + "down_proj", (expert * hidden + i) * width + part.first, part.count, out);
+      });
+  return mlp;
+}
+
+// gate_up_proj [experts, hidden, 2 x width], gate first (Llama 4), or gate and up in turns (gpt-oss);
+// down_proj [experts, width, hidden]. Of their biases, where there are any, one
+// rank adds that of the output.
+MlpWeights load_columns(const WeightReader& reader, const std::string& at, const ModelConfig& model,
+                        std::uint64_t expert, Part part, bool adds_down_bias) {
+  const std::uint64_t experts = model.moe.num_experts;
+  const std::uint64_t hidden = model.hidden_size;
+  const std::uint64_t width = model.moe.intermediate_size;
+  const std::vector<float> gate_up = reader.range(at + "gate_up_proj", {experts, hidden, 2 * width},
+                                                  expert * hidden * 2 * width, hidden * 2 * width);
+  const std::vector<float> down = reader.range(at + "down_proj", {experts, width, hidden},
+                                               (expert * width + part.first) * hidden, part.count * hidden);
+  // Output i of this rank: its gates, then its ups.
+  const bool turns = model.names.experts == ExpertLayout::kColumnsInTurns;
+  const auto column = [&](std::uint64_t i) {
+    const bool up = i >= part.count;
+    const std::uint64_t of = part.first + (up ? i - part.count : i);
+    return turns ? 2 * of + (up ? 1 : 0) : of + (up ? width : 0);
+  };
+  MlpWeights mlp;
+  mlp.width = static_cast<std::uint32_t>(part.count);
+  mlp.gate_up = PackedMatrix(reader.type(), 2 * mlp.width, static_cast<std::uint32_t>(hidden),
+                             [&](std::uint32_t i, float* out) {
+                               for (std::uint64_t k = 0; k < hidden; ++k)
+                                 out[k] = gate_up[k * 2 * width + column(i)];
+                             });
+  mlp.down = PackedMatrix(reader.type(), static_cast<std::uint32_t>(hidden), mlp.width,
+                          [&](std::uint32_t i, float* out) {
+                            for (std::uint64_t k = 0; k < part.count; ++k) out[k] = down[k * hidden + i];
+                          });
+  if (!model.moe.expert_bias) return mlp;
+  const std::vector<float> bias =
+      reader.range(at + "gate_up_proj_bias", {experts, 2 * width}, expert * 2 * width, 2 * width);
+  for (std::uint64_t i = 0; i < 2 * part.count; ++i) mlp.gate_up_bias.push_back(bias[column(i)]);
+  reader.source().require(at + "down_proj_bias", {experts, hidden});
+  if (adds_down_bias)
+    mlp.down_bias = reader.range(at + "down_proj_bias", {experts, hidden}, expert * hidden, hidden);
+  return mlp;
+}
+
+}  // namespace
 
 PackedMatrix WeightReader::matrix(const std::string& at, const std::vector<TensorSlice>& slices,
                                   WeightType type) const {
@@ -49,6 +138,64 @@ std::vector<float> WeightReader::range(const std::string& name, const std::vecto
   std::vector<float> out(count);
   source_.read(name, first, count, out.data());
   return out;
+}
+
+MlpWeights load_mlp(const WeightReader& reader, const std::string& at, const WeightSpec& gate_up,
+                    const WeightSpec& down, bool adds_down_bias) {
+  MlpWeights mlp;
+  mlp.width = static_cast<std::uint32_t>(down.k);
+  mlp.gate_up = reader.matrix(at, gate_up);
+  mlp.down = reader.matrix(at, down);
+  mlp.gate_up_bias = reader.bias(at, gate_up);
+  if (adds_down_bias) mlp.down_bias = reader.bias(at, down);
+  return mlp;
+}
+
+MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vector<WeightSpec>& weights,
+                    const WeightReader& reader, const std::string& at) {
+  const MoeConfig& config = model.moe;
+  const std::uint64_t hidden = model.hidden_size;
+  const std::uint64_t width = config.intermediate_size;
+  const TensorSource& source = reader.source();
+  // Mixtral's block is called so by Transformers 4, "mlp" by 5.
+  const bool mixtral = source.has(at + "block_sparse_moe.gate.weight");
+  const std::string block = at + (mixtral ? "block_sparse_moe." : model.names.mlp);
+  const std::string& router = model.names.router;
+
+  MoeWeights moe;
+  TensorSlice gate = weight_named(weights, "gate").slices.front();
+  gate.tensor = router;
+  moe.router = reader.matrix(block, {gate}, WeightType::kFp32);
+  if (config.router_bias) moe.router_bias = reader.vector(block + router + ".bias", config.num_experts);
+  if (config.scoring == ExpertScoring::kSigmoid)
+    moe.correction_bias = reader.vector(block + router + ".e_score_correction_bias", config.num_experts);
+
+  const WeightSpec& gate_up = weight_named(weights, "experts.gate_up_proj");
+  const WeightSpec& down = weight_named(weights, "experts.down_proj");
+  const Part part{down.slices.front().column, down.k};
+  const std::uint32_t count = gate_up.experts;
+  moe.first_expert = count * shard.experts.rank;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t expert = moe.first_expert + i;
+    const std::string one = fmt::format("{}experts.{}.", block, expert);
+    if (model.names.experts != ExpertLayout::kRows) {
+      moe.experts.push_back(
+          load_columns(reader, block + "experts.", model, expert, part, shard.expert_width.rank == 0));
+    } else if (mixtral && source.has(one + "w1.weight")) {
+      moe.experts.push_back(load_expert(reader, one, {"w1", "w3", "w2"}, gate_up, down));
+    } else if (source.has(one + "gate_proj.weight") || !source.has(block + "experts.gate_up_proj")) {
+      moe.experts.push_back(load_expert(reader, one, {"gate_proj", "up_proj", "down_proj"}, gate_up, down));
+    } else {
+      moe.experts.push_back(
+          load_fused(reader, block + "experts.", config.num_experts, expert, hidden, width, part));
+    }
+  }
+  if (config.num_shared_experts > 0)
+    moe.shared = load_mlp(reader, at, weight_named(weights, "shared_experts.gate_up_proj"),
+                          weight_named(weights, "shared_experts.down_proj"), shard.shared_experts.rank == 0);
+  if (config.shared_gate)
+    moe.shared_gate = reader.range(at + "mlp.shared_expert_gate.weight", {1, hidden}, 0, hidden);
+  return moe;
 }
 
 }  // namespace tpsim::rank

@@ -2,11 +2,12 @@
 // ranks did.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "proto/report.pb.h"
-#include "rank/parallel/rank_groups.h"
 #include "scheduler/executor.h"
 
 namespace tpsim {
@@ -15,6 +16,29 @@ class StateWriter;
 }  // namespace tpsim
 
 namespace tpsim::rank {
+
+// what() is a sentence that names the ranks and their process. tpsim writes its report and exits with 3.
+class RankLost : public scheduler::ExecutorLost {
+ public:
+  using ExecutorLost::ExecutorLost;
+};
+
+// Ranks that do the same in every pass: of one pipeline stage and data-parallel rank, equally slow.
+struct RankGroup {
+  std::uint32_t stage = 0;
+  std::vector<std::uint32_t> ranks;  // ascending
+};
+
+// One pass of such a rank; seconds, all layers together.
+struct RankSeconds {
+  double encoder = 0;
+  double attention = 0;
+  double gemm = 0;
+  double other = 0;
+  double launch = 0;
+  double wait = 0;  // for the slowest rank of its stage
+  double collective = 0;
+};
 
 class DeploymentExecutor : public scheduler::Executor {
  public:
@@ -27,7 +51,7 @@ class DeploymentExecutor : public scheduler::Executor {
   // What each of them spent in the pass of the last forward().
   virtual void last_pass(std::vector<RankSeconds>& seconds) const { seconds.clear(); }
 
-  // State of a checkpoint (proto/base/archive.h), between two forward(). Who cannot be gone on with throws
+  // State of a checkpoint (proto/base/archive.h), between two forward(). One that cannot go on from it throws
   // std::logic_error.
   virtual void save(StateWriter&) { throw std::logic_error("no checkpoint of this executor"); }
   virtual void load(StateReader&) { throw std::logic_error("no checkpoint of this executor"); }

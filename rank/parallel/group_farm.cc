@@ -6,41 +6,27 @@
 #include <utility>
 
 #include "proto/base/error.h"
+#include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/idle_backoff.h"
-#include "rank/parallel/rank_lost.h"
-#include "rank/parallel/wall_clock.h"
 
 namespace tpsim::rank {
-namespace {
-
-constexpr double kDeathCheckSeconds = 0.05;
-
-}  // namespace
 
 GroupFarm::GroupFarm(MpiSession& session, const ProcessGroup& leaders)
-    : session_(session),
-      leaders_(leaders),
-      post_(leaders_),
-      asks_(leaders.num_processes, false),
-      owes_(leaders.num_processes, false) {}
-
-GroupFarm::~GroupFarm() {
-  if (leaders_.process == 0) shutdown(2);
-}
+    : Farm(session, leaders), asks_(leaders.num_processes, false), owes_(leaders.num_processes, 0) {}
 
 void GroupFarm::take_messages(const Run& run) {
-  while (const std::optional<FarmPost::Message> message = post_.receive()) {
+  while (const std::optional<Message> message = receive()) {
     const std::uint32_t leader = message->process;
     switch (message->tag) {
       case FarmTag::kError:
         throw_user_error("group {}: {}", leader, message->bytes);
       case FarmTag::kLoss:
-        owes_[leader] = false;
+        owes_[leader] = 0;
         session_.mark_lost();
         loss_ = fmt::format("group {}: {}", leader, message->bytes);
         return;
       case FarmTag::kResult:
-        owes_[leader] = false;
+        owes_[leader] = 0;
         ++done_;
         run.on_result(number_in<std::uint32_t>(message->bytes), message->bytes.substr(sizeof(std::uint32_t)));
         [[fallthrough]];
@@ -51,22 +37,11 @@ void GroupFarm::take_messages(const Run& run) {
 }
 
 void GroupFarm::hand_out(const Run& run) {
-  for (std::uint32_t leader = 1; leader < leaders_.num_processes && next_ < run.num_tasks; ++leader) {
+  for (std::uint32_t leader = 1; leader < group_.num_processes && next_ < run.num_tasks; ++leader) {
     if (!asks_[leader]) continue;
-    post_.send(leader, FarmTag::kTask, bytes_of(next_++));
+    send(leader, FarmTag::kTask, bytes_of(next_++));
     asks_[leader] = false;
-    owes_[leader] = true;
-  }
-}
-
-void GroupFarm::look_for_dead() {
-  if (now() < next_check_) return;
-  next_check_ = now() + kDeathCheckSeconds;
-  for (std::uint32_t leader = 1; leader < leaders_.num_processes; ++leader) {
-    if (!owes_[leader] || !leaders_.is_dead(leader)) continue;
-    session_.mark_lost();
-    loss_ = fmt::format("process 0 of group {} has died with the setting that it was serving", leader);
-    return;
+    owes_[leader] = 1;
   }
 }
 
@@ -74,7 +49,7 @@ void GroupFarm::look_for_dead() {
 bool GroupFarm::look_around(const Run& run) {
   take_messages(run);
   hand_out(run);
-  look_for_dead();
+  look_for_dead(owes_, "process 0 of group {} has died with the setting that it was serving");
   return !loss_ && run.go_on();
 }
 
@@ -105,16 +80,11 @@ bool GroupFarm::run(const Run& run) {
   return true;
 }
 
-void GroupFarm::shutdown(int exit_status) noexcept {
-  if (std::exchange(shut_down_, true) || session_.lost()) return;
-  post_.shut_down(exit_status, session_);
-}
-
 int GroupFarm::serve(const Task& task) {
   IdleBackoff backoff(false);
-  post_.send(0, FarmTag::kReady, "");
+  send(0, FarmTag::kReady, "");
   while (!status_) {
-    const std::optional<FarmPost::Message> message = post_.receive();
+    const std::optional<Message> message = receive();
     if (!message) {
       backoff.wait();
       continue;
@@ -128,18 +98,17 @@ int GroupFarm::serve(const Task& task) {
       const auto number = number_in<std::uint32_t>(message->bytes);
       const std::optional<std::string> result = task(number, [this] {
         // Nothing else comes while it works.
-        if (const std::optional<FarmPost::Message> end = post_.receive())
-          status_ = number_in<int>(end->bytes);
+        if (const std::optional<Message> end = receive()) status_ = number_in<int>(end->bytes);
         return !status_;
       });
-      if (result) post_.send(0, FarmTag::kResult, bytes_of(number) + *result);
+      if (result) send(0, FarmTag::kResult, bytes_of(number) + *result);
     } catch (const RankLost& lost) {
-      post_.send(0, FarmTag::kLoss, lost.what());
+      send(0, FarmTag::kLoss, lost.what());
     } catch (const std::exception& error) {
-      post_.send(0, FarmTag::kError, error.what());
+      send(0, FarmTag::kError, error.what());
     }
   }
-  post_.send(0, FarmTag::kGoodbye, "");
+  send(0, FarmTag::kGoodbye, "");
   return *status_;
 }
 

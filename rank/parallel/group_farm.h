@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "rank/parallel/farm_post.h"
+#include "rank/parallel/farm.h"
 #include "rank/parallel/mpi_session.h"
 
 namespace tpsim::rank {
 
-class GroupFarm {
+class GroupFarm : public Farm {
  public:
   // Carries out one task with the group of this leader, and returns its result as bytes; nothing where
   // go_on() said no. Throws RankLost where its group has lost a process.
@@ -28,10 +28,6 @@ class GroupFarm {
 
   // `leaders`: MpiSession::leaders(). `session` must outlive the farm.
   GroupFarm(MpiSession& session, const ProcessGroup& leaders);
-  GroupFarm(const GroupFarm&) = delete;
-  GroupFarm& operator=(const GroupFarm&) = delete;
-  // On the first leader: shutdown(2), where shutdown() was not called.
-  ~GroupFarm();
 
   struct Run {
     std::uint32_t num_tasks = 0;
@@ -43,11 +39,6 @@ class GroupFarm {
   // process was lost (see loss()). Throws what a task of its own throws, and UserError where another leader
   // reports an error. REQUIRES: called once.
   bool run(const Run& run);
-  // The sentence of a lost process, if there was one.
-  const std::optional<std::string>& loss() const { return loss_; }
-  // The first leader, last of all: the others end with this status, and stop what they are doing. Where one
-  // does not answer, the session is marked as lost.
-  void shutdown(int exit_status) noexcept;
 
   // The other leaders: carries out tasks until the first one shuts down, and returns its status.
   int serve(const Task& task);
@@ -55,18 +46,12 @@ class GroupFarm {
  private:
   void take_messages(const Run& run);
   void hand_out(const Run& run);
-  void look_for_dead();
   bool look_around(const Run& run);
 
-  MpiSession& session_;
-  const ProcessGroup leaders_;
-  const FarmPost post_;
-  std::optional<std::string> loss_;
-  bool shut_down_ = false;
   // Of the first leader.
   std::uint32_t next_ = 0, done_ = 0;
-  std::vector<bool> asks_, owes_;  // by leader
-  double next_check_ = 0;
+  std::vector<bool> asks_;           // by leader
+  std::vector<std::uint32_t> owes_;  // by leader: 1 or 0 tasks
   // Of the others.
   std::optional<int> status_;
 };

@@ -3,10 +3,16 @@
 
 #include <sched.h>
 
+#include <chrono>
 #include <cstdint>
 #include <ctime>
 
 namespace tpsim::rank {
+
+// Seconds; goes on steadily, from no day in particular.
+inline double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // Call wait() each time there was nothing to do and reset() when there was: it yields first, then sleeps
 // longer and longer. With more processes than cores a sleeping one costs nothing; an answer is noticed at

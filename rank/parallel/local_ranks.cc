@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
-#include "rank/parallel/dp_batches.h"
+#include "proto/base/archive.h"
 
 namespace tpsim::rank {
-
 namespace {
 
 // The one place where a slowdown meets a cost: every process must round alike.
@@ -28,10 +28,10 @@ StepTimes times_of(const StepCost& cost) {
   return StepTimes{arrival_of(cost), cost.collective, cost.host_seconds, cost.issue_seconds, cost.launches};
 }
 
-RankStateConfig state_of(const DeploymentConfig& config, std::uint32_t first_rank) {
-  RankStateConfig state = config.state;
-  state.rank = first_rank;
-  return state;
+template <typename T>
+void append(std::vector<char>& answer, const T& value) {
+  const char* const bytes = reinterpret_cast<const char*>(&value);
+  answer.insert(answer.end(), bytes, bytes + sizeof value);
 }
 
 }  // namespace
@@ -80,17 +80,18 @@ LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank,
   }
   states_.reserve(config.dp_size);
   for (std::uint32_t dp = 0; dp < config.dp_size; ++dp) {
-    states_.emplace_back(state_of(config, config.dp_size == 1 ? first_rank : dp * ranks_of_dp_));
+    RankStateConfig state = config.state;
+    state.rank = config.dp_size == 1 ? first_rank : dp * ranks_of_dp_;
+    states_.emplace_back(state);
   }
   for (std::uint32_t i = 0; i < num_ranks; ++i) {
-    const std::uint32_t stage = stage_of(first_rank + i);
-    const std::size_t cost =
-        identical_shards() ? std::size_t{stage} * states_.size() + dp_rank(first_rank + i) : i;
-    const double slowdown = slowdown_[first_rank + i];
-    const auto found = std::find_if(classes_.begin(), classes_.end(),
-                                    [&](const Class& c) { return c.cost == cost && c.slowdown == slowdown; });
+    const GroupKey key = key_of(first_rank + i);
+    const auto found = std::find_if(classes_.begin(), classes_.end(), [&](const Class& c) {
+      return c.cost == key.cost && c.slowdown == key.slowdown;
+    });
     class_of_.push_back(static_cast<std::size_t>(found - classes_.begin()));
-    if (found == classes_.end()) classes_.push_back(Class{cost, stage, slowdown, {}, {}, {}});
+    if (found == classes_.end())
+      classes_.push_back(Class{key.cost, stage_of(first_rank + i), key.slowdown, {}, {}, {}});
   }
   const std::uint32_t first_known = identical_shards() ? 0 : first_rank;
   const std::uint32_t known = identical_shards() ? all : num_ranks;
@@ -187,7 +188,7 @@ StepTimes LocalRanks::slowest_of_deployment() const {
     sum.arrival += stage.arrival;
     sum.collective += stage.collective;
   }
-  sum.host = stage_times_.front().host;  // that of the others hides behind the stages before them
+  sum.host = stage_times_.front().host;  // that of the others is hidden by the stages before them
   return sum;
 }
 
@@ -224,17 +225,7 @@ void LocalRanks::account(double arrival) {
   for (Class& c : classes_) {
     const StepCost cost = slowed(costs_[c.cost], c.slowdown);
     PassTotal& total = c.total(mode_);
-    total.cost.attention += cost.attention;
-    total.cost.gemm += cost.gemm;
-    total.cost.collective += cost.collective;
-    total.cost.other += cost.other;
-    total.cost.launch += cost.launch;
-    total.cost.encoder += cost.encoder;
-    total.cost.flops += cost.flops;
-    total.cost.memory_bytes += cost.memory_bytes;
-    total.cost.communicated_bytes += cost.communicated_bytes;
-    total.cost.draft_seconds += cost.draft_seconds;
-    total.cost.draft_extend_seconds += cost.draft_extend_seconds;
+    total.cost += cost;
     total.wait += (pp_size_ > 1 ? stage_times_[c.stage].arrival : arrival) - arrival_of(cost);
   }
 }
@@ -292,5 +283,29 @@ std::vector<proto::RankReport> LocalRanks::reports() const {
   }
   return reports;
 }
+
+void PricedRanks::forward(const proto::ForwardBatch& batch, bool synchronous, std::vector<char>& answer) {
+  const StepTimes local = ranks_.price(batch);
+  if (batch.end_of_run()) return;
+  if (synchronous) {
+    append(answer, local);
+    return;
+  }
+  const StepTimes slowest = ranks_.slowest_of_deployment();
+  ranks_.account(slowest.arrival);
+  append(answer, slowest.step_time());
+}
+
+scheduler::StepOutcome ModeledExecutor::forward(const proto::ForwardBatch& batch) {
+  const StepTimes times = ranks_.price(batch);
+  ranks_.account(times.arrival);
+  scheduler::StepOutcome outcome = times.outcome();
+  outcome.stages = ranks_.stages();
+  return outcome;
+}
+
+void ModeledExecutor::save(StateWriter& state) { state(ranks_); }
+
+void ModeledExecutor::load(StateReader& state) { state(ranks_); }
 
 }  // namespace tpsim::rank

@@ -2,23 +2,27 @@
 //
 // Ranks see the same batches, so they share one RankState; with data-parallel attention, those of one
 // data-parallel rank do, and every process keeps and prices them all, because all run every pass together and
-// the slowest decides. Where their shards have the same shapes they also
-// share one RankModel: a pass is priced once and accounted for each rank, with the same result as pricing it
-// for each. With pipeline stages, ranks are numbered stage by stage, all stages see the same batches, and
-// each has a RankModel of its own. An injected slowdown multiplies what a rank computes (attention, GEMM,
-// other), not its launches and not the wire.
+// the slowest decides. Where their shards have the same shapes they also share one RankModel: a pass is
+// priced once and accounted for each rank, with the same result as pricing it for each. With pipeline stages,
+// ranks are numbered stage by stage, all stages see the same batches, and each has a RankModel of its own. An
+// injected slowdown multiplies what a rank computes (attention, GEMM, other), not its launches and not the
+// wire.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "proto/base/error.h"
 #include "proto/forward.pb.h"
 #include "proto/report.pb.h"
 #include "rank/llm/rank_model.h"
+#include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/image_encoding.h"
-#include "rank/parallel/rank_groups.h"
 #include "rank/parallel/rank_state.h"
 #include "scheduler/executor.h"
 
@@ -39,6 +43,11 @@ struct DeploymentConfig {
 
   std::uint32_t num_ranks() const { return tp_size * pp_size; }
 };
+
+// Reads the values of --rank-slowdown, each "RANK:FACTOR" ("3:1.2": rank 3 takes 1.2 times as long to
+// compute), into one factor per rank; a rank that none names has 1. Throws UserError for anything else: a
+// factor is a finite number >= 1, a rank is below `tp_size` and named once.
+std::vector<double> parse_rank_slowdowns(std::span<const std::string> values, std::uint32_t tp_size);
 
 // When the slowest of some ranks has done a pass, in seconds.
 struct StepTimes {
@@ -170,6 +179,60 @@ class LocalRanks {
   std::vector<Class> classes_;
   std::vector<std::size_t> class_of_;  // per local rank
   std::vector<GroupKey> group_keys_;   // of groups()
+};
+
+// What a process does with batches for the ranks that it stands in for, as the loop of its messages
+// (run_worker) sees it: pricing or computing.
+class WorkerRanks {
+ public:
+  virtual ~WorkerRanks() = default;
+  // Carries out `batch` and appends to `answer` what process 0 wants to hear of it. `synchronous`: process 0
+  // waits for the answer and sends outcome() afterwards.
+  // Throws UserError for a batch that cannot be carried out.
+  virtual void forward(const proto::ForwardBatch& batch, bool synchronous, std::vector<char>& answer) = 0;
+  // The slowest rank of the deployment arrived at `arrival` (seconds) in the batch before.
+  virtual void outcome(double arrival) = 0;
+  // One report per rank of this process, in rank order.
+  virtual std::vector<proto::RankReport> reports() const = 0;
+};
+
+// Ranks that price their batches.
+class PricedRanks : public WorkerRanks {
+ public:
+  explicit PricedRanks(LocalRanks ranks) : ranks_(std::move(ranks)) {}
+  // The answer: one StepTimes where synchronous, else the step time of the slowest rank.
+  void forward(const proto::ForwardBatch& batch, bool synchronous, std::vector<char>& answer) override;
+  void outcome(double arrival) override { ranks_.account(arrival); }
+  std::vector<proto::RankReport> reports() const override { return ranks_.reports(); }
+
+ private:
+  LocalRanks ranks_;
+};
+
+// Throws UserError unless `batch` has one for each of `dp_size` ranks.
+inline void check_dp_batches(const proto::ForwardBatch& batch, std::size_t dp_size) {
+  const auto given = static_cast<std::size_t>(batch.dp_batches_size());
+  if (given == (dp_size == 1 ? 0 : dp_size)) return;
+  throw_user_error("batch {} is of {} data-parallel ranks, this deployment has {}", batch.sequence_number(),
+                   given == 0 ? 1 : given, dp_size);
+}
+
+// All ranks of a deployment in this process; needs no MPI.
+class ModeledExecutor : public DeploymentExecutor {
+ public:
+  // REQUIRES: `ranks` are all ranks of the deployment.
+  explicit ModeledExecutor(LocalRanks ranks) : ranks_(std::move(ranks)) {}
+
+  // The step takes as long as the slowest rank needs to arrive at the collectives, and the collectives.
+  scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
+  std::vector<proto::RankReport> finish() override { return ranks_.reports(); }
+  std::vector<RankGroup> rank_groups() const override { return ranks_.groups(); }
+  void last_pass(std::vector<RankSeconds>& seconds) const override { ranks_.last_pass(seconds); }
+  void save(StateWriter& state) override;
+  void load(StateReader& state) override;
+
+ private:
+  LocalRanks ranks_;
 };
 
 }  // namespace tpsim::rank

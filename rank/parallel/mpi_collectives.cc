@@ -8,9 +8,8 @@
 #include <stdexcept>
 
 #include "proto/base/stop_flag.h"
+#include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/idle_backoff.h"
-#include "rank/parallel/rank_lost.h"
-#include "rank/parallel/wall_clock.h"
 
 namespace tpsim::rank {
 namespace {

@@ -86,8 +86,7 @@ void MpiExecutor::compare(std::uint32_t process, const AnswerHead& head, const s
         link_.group().name_of(process), head.first_sequence_number + i, answer, expected[i]);
   }
   throw_user_error(
-      "{} priced {} batches from batch {} on, process 0 priced {}: start the same tpsim on every "
-      "host",
+      "{} priced {} batches from batch {} on, process 0 priced {}: start the same tpsim on every host",
       link_.group().name_of(process), head.num_batches, head.first_sequence_number, expected.size());
 }
 

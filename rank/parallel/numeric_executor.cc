@@ -1,7 +1,7 @@
 #include "rank/parallel/numeric_executor.h"
 
 #include "proto/base/stop_flag.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/deployment_executor.h"
 
 namespace tpsim::rank {
 

@@ -8,8 +8,8 @@
 #include "proto/base/error.h"
 #include "rank/config/image_layout.h"
 #include "rank/numeric/sampler.h"
-#include "rank/parallel/dp_batches.h"
-#include "rank/parallel/wall_clock.h"
+#include "rank/parallel/idle_backoff.h"
+#include "rank/parallel/local_ranks.h"
 
 namespace tpsim::rank {
 namespace {
@@ -24,12 +24,8 @@ double add_spent(const NumericTimes& before, const NumericTimes& after, NumericT
          before.collective + after.other - before.other;
 }
 
-RankStateConfig state_of(const NumericRanksConfig& config, std::uint32_t dp_rank) {
-  const DeploymentConfig& deployment = config.deployment;
-  RankStateConfig state = deployment.state;
-  state.rank =
-      deployment.dp_size == 1 ? config.first_rank : deployment.tp_size / deployment.dp_size * dp_rank;
-  return state;
+[[noreturn]] void refuse(const proto::ForwardBatch& batch, const char* what) {
+  throw_user_error("batch {} is refused: {}", batch.sequence_number(), what);
 }
 
 }  // namespace
@@ -40,8 +36,12 @@ NumericRanks::NumericRanks(NumericRanksConfig config, std::unique_ptr<TokenForwa
       forward_(std::move(forward)),
       speculation_(config_.drafting, std::move(draft)),
       collectives_(collectives) {
-  for (std::uint32_t dp = 0; dp < config_.deployment.dp_size; ++dp)
-    dp_ranks_.emplace_back(state_of(config_, dp));
+  const DeploymentConfig& deployment = config_.deployment;
+  for (std::uint32_t dp = 0; dp < deployment.dp_size; ++dp) {
+    RankStateConfig state = deployment.state;
+    state.rank = deployment.dp_size == 1 ? config_.first_rank : deployment.tp_size / deployment.dp_size * dp;
+    dp_ranks_.emplace_back(state);
+  }
   passes_.resize(dp_ranks_.size());
   requests_.resize(dp_ranks_.size());
 }
@@ -81,8 +81,7 @@ void NumericRanks::read_input(const proto::ForwardBatch& batch) {
   if (given != wanted || batch.input_run_first_size() != batch.input_run_length_size()) {
     throw_user_error(
         "batch {} extends by {} tokens and carries the ids of {}: numeric execution needs them all, record "
-        "the "
-        "stream by --record-batches",
+        "the stream by --record-batches",
         batch.sequence_number(), wanted, given);
   }
   for (int i = 0; i < batch.input_run_first_size(); ++i) {
@@ -98,16 +97,13 @@ void NumericRanks::read_input(const proto::ForwardBatch& batch) {
 // Slots of the pool of states, where there is one: of the requests from `first` on, copies, snapshots.
 void NumericRanks::read_states(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first,
                                TokenBatch& pass) {
-  const auto refuse = [&](const char* what) {
-    throw_user_error("batch {} is refused: {}", batch.sequence_number(), what);
-  };
   const int extends = batch.extend_state_slots_size();
   if (extends != 0 && extends != batch.extend_lens_size())
-    refuse("it names the state slots of some requests of its extend part only");
+    refuse(batch, "it names the state slots of some requests of its extend part only");
   if (batch.state_copy_from_size() != batch.state_copy_to_size() ||
       batch.state_snapshot_rows_size() != batch.state_snapshot_lens_size() ||
       batch.state_snapshot_rows_size() != batch.state_snapshot_slots_size())
-    refuse("its copies and snapshots of states have arrays of different lengths");
+    refuse(batch, "its copies and snapshots of states have arrays of different lengths");
   for (int i = 0; i < extends; ++i) {
     const std::size_t row = rows_[first + static_cast<std::size_t>(i)];
     if (dp_rank.state_slot.size() <= row) dp_rank.state_slot.resize(row + 1, 0);
@@ -117,7 +113,7 @@ void NumericRanks::read_states(DpRank& dp_rank, const proto::ForwardBatch& batch
   dp_rank.state_slots.clear();
   for (std::size_t i = first; i < rows_.size(); ++i) {
     const bool known = rows_[i] < dp_rank.state_slot.size() && dp_rank.state_slot[rows_[i]] != 0;
-    if (!known) refuse("it does not say where the state of a request is");
+    if (!known) refuse(batch, "it does not say where the state of a request is");
     dp_rank.state_slots.push_back(dp_rank.state_slot[rows_[i]]);
   }
   dp_rank.snapshots.clear();
@@ -128,7 +124,7 @@ void NumericRanks::read_states(DpRank& dp_rank, const proto::ForwardBatch& batch
     const std::uint32_t tokens = batch.state_snapshot_lens(i);
     if (found == rows_.end() || tokens <= prefix_lens_[first + request] ||
         tokens > prefix_lens_[first + request] + q_lens_[first + request])
-      refuse("it wants the state of a request behind a token that it does not compute");
+      refuse(batch, "it wants the state of a request after a token that it does not compute");
     dp_rank.snapshots.push_back({request, tokens, batch.state_snapshot_slots(i)});
   }
   const auto span_of = [](const auto& field) {
@@ -149,31 +145,25 @@ void NumericRanks::read_images(DpRank& dp_rank, const proto::ForwardBatch& batch
     if (dp_rank.images.size() <= row) dp_rank.images.resize(row + 1);
     dp_rank.images[row].clear();
   }
-  const auto refuse = [&](const char* what) {
-    throw_user_error("batch {} is refused: {}", batch.sequence_number(), what);
-  };
   for (const proto::PromptImage& image : batch.prompt_images()) {
     if (image.request() >= static_cast<std::uint32_t>(batch.extend_lens_size()))
-      refuse("it has an image of a request that is not in its extend part");
+      refuse(batch, "it has an image of a request that is not in its extend part");
     if (std::min(image.width(), image.height()) == 0 ||
         std::max(image.width(), image.height()) > kMaxImageSide || image.tokens() == 0)
-      refuse("it has an image without pixels or tokens, or of more pixels than there may be");
+      refuse(batch, "it has an image without pixels or tokens, or of more pixels than there may be");
     std::vector<BatchImage>& of =
         dp_rank.images[batch.extend_req_pool_indices(static_cast<int>(image.request()))];
     if (!of.empty() && image.position() < of.back().position + of.back().tokens)
-      refuse("the images of a prompt overlap, or are not in order");
+      refuse(batch, "the images of a prompt overlap, or are not in order");
     of.push_back({image.position(), image.tokens(), image.width(), image.height(), image.content()});
   }
   dp_rank.images_of_pass.clear();
   bool any = false;
   for (std::size_t i = first; i < rows_.size(); ++i) {
     const std::size_t row = rows_[i];
-    if (row < dp_rank.images.size()) {
-      dp_rank.images_of_pass.emplace_back(dp_rank.images[row]);
-    } else {
-      dp_rank.images_of_pass.emplace_back();
-    }
-    any = any || !dp_rank.images_of_pass.back().empty();
+    std::span<const BatchImage>& images = dp_rank.images_of_pass.emplace_back();
+    if (row < dp_rank.images.size()) images = dp_rank.images[row];
+    any = any || !images.empty();
   }
   if (any) pass.images = dp_rank.images_of_pass;
 }
@@ -375,8 +365,6 @@ NumericTimes& NumericRanks::spent_in(proto::ForwardMode mode) {
   if (mode == proto::MIXED) return mixed_;
   return mode == proto::DECODE || mode == proto::TARGET_VERIFY ? decode_ : prefill_;
 }
-
-void NumericRanks::forward(const proto::ForwardBatch& batch, bool, std::vector<char>&) { compute(batch); }
 
 std::vector<proto::RankReport> NumericRanks::reports() const {
   std::vector<proto::RankReport> reports;

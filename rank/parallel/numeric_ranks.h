@@ -16,7 +16,6 @@
 #include "rank/parallel/local_ranks.h"
 #include "rank/parallel/numeric_speculation.h"
 #include "rank/parallel/rank_state.h"
-#include "rank/parallel/worker_ranks.h"
 #include "scheduler/executor.h"
 
 namespace tpsim::rank {
@@ -42,7 +41,7 @@ class NumericRanks : public WorkerRanks {
   // Throws UserError for a batch that RankState refuses or whose extend part has no tokens.
   scheduler::StepOutcome compute(const proto::ForwardBatch& batch);
 
-  void forward(const proto::ForwardBatch& batch, bool synchronous, std::vector<char>& answer) override;
+  void forward(const proto::ForwardBatch& batch, bool, std::vector<char>&) override { compute(batch); }
   void outcome(double) override {}
   std::vector<proto::RankReport> reports() const override;
   std::uint64_t next_sequence_number() const { return dp_ranks_.front().state.next_sequence_number(); }

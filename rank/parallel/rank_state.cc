@@ -192,7 +192,7 @@ void RankState::close_ranks(DecodeSet& set) {
       ++i;
       continue;
     }
-    // Those up to the next who left move as one.
+    // Those up to the next that left move as one.
     const auto first = set.rows.begin() + static_cast<std::ptrdiff_t>(i);
     const auto moved = static_cast<std::size_t>(std::find(first, set.rows.end(), UINT32_MAX) - first);
     for (std::vector<std::uint32_t>* of : {&set.rows, &set.seq_lens, &set.covered})
@@ -259,7 +259,7 @@ void RankState::check_edited_members(const ForwardBatch& batch) const {
   }
 }
 
-// One more token for every member; who has no room takes the page after its last one. This is the loop
+// One more token for every member; one without room takes the page after its last. This is the loop
 // that runs at every decode step, so it is three plain arrays and no branch.
 void RankState::decode_one_token() {
   DecodeSet& set = sets_[micro_batch_];
@@ -296,7 +296,7 @@ void RankState::verify(const ForwardBatch& batch, attention::ForwardMetadata& me
   if (drafts == 0) refuse("it verifies no token");
   for (std::size_t i = 0; i < count; ++i) {
     if (std::uint64_t{set.seq_lens[i]} + drafts <= set.covered[i]) continue;
-    refuse("request {} verifies {} tokens behind {}, but its pages cover {}", set.rows[i], drafts,
+    refuse("request {} verifies {} tokens after {}, but its pages cover {}", set.rows[i], drafts,
            set.seq_lens[i], set.covered[i]);
   }
   verify_lens_.assign(count, drafts);
@@ -414,11 +414,6 @@ void RankState::release(std::uint32_t row) {
   if (!rows_[row].held) return;
   rows_[row].held = false;
   for (const PageRun& run : table_.runs(row)) held_pages_ -= references_.remove(run);
-}
-
-std::uint32_t RankState::seq_len(std::uint32_t row) const {
-  if (row >= rows_.size()) return 0;
-  return rows_[row].decoding ? set_of(rows_[row]).seq_lens[position_of(row)] : rows_[row].seq_len;
 }
 
 std::vector<PageRun> RankState::pages(std::uint32_t row) const {

@@ -61,8 +61,6 @@ class RankState {
   // Of the micro-batch that ran last.
   std::span<const std::uint32_t> decode_set() const { return sets_[micro_batch_].rows; }
   std::span<const std::uint32_t> decode_seq_lens() const { return sets_[micro_batch_].seq_lens; }
-  // Tokens of the request in row `row`; 0 where there never was one.
-  std::uint32_t seq_len(std::uint32_t row) const;
   // Pages of row `row`, those that a decoding request took implicitly included.
   std::vector<kvcache::PageRun> pages(std::uint32_t row) const;
 
@@ -134,7 +132,7 @@ class RankState {
       archive(rows, seq_lens, covered, first_left);
     }
   };
-  // Where `row` stands in its decode set: who is looked for is mostly the oldest. REQUIRES: it decodes.
+  // Where `row` stands in its decode set: the one looked for is mostly the oldest. REQUIRES: it decodes.
   std::uint32_t position_of(std::uint32_t row) const;
   DecodeSet& set_of(const Row& row) { return sets_[row.micro_batch]; }
   const DecodeSet& set_of(const Row& row) const { return sets_[row.micro_batch]; }

@@ -1,10 +1,9 @@
-#include "rank/parallel/slowdown.h"
-
 #include <charconv>
 #include <cmath>
 #include <string_view>
 
 #include "proto/base/error.h"
+#include "rank/parallel/local_ranks.h"
 
 namespace tpsim::rank {
 

@@ -1,12 +1,10 @@
 #include "rank/parallel/task_farm.h"
 
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <chrono>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -19,10 +17,6 @@
 namespace tpsim::rank {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds kTaskDeathCheck{50};
 
 // The threads of one process. Its end stops what goes on and drops it.
 class Threads {
@@ -84,21 +78,7 @@ std::uint32_t cores_of_process(const ProcessGroup& group) {
 }
 
 // As many ranks as processes: the farm's tasks have ranks of their own.
-TaskFarm::TaskFarm(MpiSession& session)
-    : session_(session), group_(session.process_group(session.num_processes())), post_(group_) {}
-
-TaskFarm::~TaskFarm() {
-  if (group_.process == 0) shutdown(2);
-}
-
-void TaskFarm::look_for_dead(const std::vector<std::uint32_t>& owing) {
-  for (std::uint32_t process = 1; process < group_.num_processes; ++process) {
-    if (owing[process] == 0 || !group_.is_dead(process)) continue;
-    session_.mark_lost();
-    loss_ = fmt::format("process {} has died with {} settings that it was serving", process, owing[process]);
-    return;
-  }
-}
+TaskFarm::TaskFarm(MpiSession& session) : Farm(session, session.process_group(session.num_processes())) {}
 
 bool TaskFarm::run(const Run& run) {
   Threads threads(run.threads, run.task);
@@ -107,11 +87,10 @@ bool TaskFarm::run(const Run& run) {
   std::uint32_t next = 0;
   std::uint32_t done = 0;
   IdleBackoff backoff(false);
-  Clock::time_point next_check = Clock::now() + kTaskDeathCheck;
   while (done < run.num_tasks && !loss_) {
     if (!run.go_on()) return false;
     bool moved = false;
-    while (std::optional<FarmPost::Message> message = post_.receive()) {
+    while (std::optional<Message> message = receive()) {
       moved = true;
       if (message->tag == FarmTag::kError)
         throw_user_error("process {}: {}", message->process, message->bytes);
@@ -128,13 +107,10 @@ bool TaskFarm::run(const Run& run) {
     }
     for (; next < run.num_tasks && threads.num_free() > 0; ++next) threads.give(next);
     for (; next < run.num_tasks && !asking.empty(); ++next, asking.pop_front()) {
-      post_.send(asking.front(), FarmTag::kTask, bytes_of(next));
+      send(asking.front(), FarmTag::kTask, bytes_of(next));
       ++owing[asking.front()];
     }
-    if (Clock::now() >= next_check) {
-      look_for_dead(owing);
-      next_check = Clock::now() + kTaskDeathCheck;
-    }
+    look_for_dead(owing, "process {} has died with {} settings that it was serving");
     if (moved) {
       backoff.reset();
     } else {
@@ -144,17 +120,12 @@ bool TaskFarm::run(const Run& run) {
   return done == run.num_tasks;
 }
 
-void TaskFarm::shutdown(int exit_status) noexcept {
-  if (std::exchange(shut_down_, true) || session_.lost()) return;
-  post_.shut_down(exit_status, session_);
-}
-
 void TaskFarm::serve_until_shutdown(std::uint32_t num_threads, const Task& task, std::optional<int>& status) {
   Threads threads(num_threads, task);
-  for (std::uint32_t i = 0; i < num_threads; ++i) post_.send(0, FarmTag::kReady, "");
+  for (std::uint32_t i = 0; i < num_threads; ++i) send(0, FarmTag::kReady, "");
   IdleBackoff backoff(false);
   while (true) {
-    if (const std::optional<FarmPost::Message> message = post_.receive()) {
+    if (const std::optional<Message> message = receive()) {
       if (message->tag == FarmTag::kShutdown) {
         status = number_in<int>(message->bytes);
         return;
@@ -162,7 +133,7 @@ void TaskFarm::serve_until_shutdown(std::uint32_t num_threads, const Task& task,
       threads.give(number_in<std::uint32_t>(message->bytes));
       backoff.reset();
     } else if (const auto result = threads.take()) {
-      post_.send(0, FarmTag::kResult, bytes_of(result->first) + result->second);
+      send(0, FarmTag::kResult, bytes_of(result->first) + result->second);
       backoff.reset();
     } else {
       backoff.wait();
@@ -176,15 +147,15 @@ int TaskFarm::serve(std::uint32_t threads, const std::function<Task()>& prepare)
     const Task task = prepare();
     serve_until_shutdown(threads, task, status);
   } catch (const std::exception& error) {
-    post_.send(0, FarmTag::kError, error.what());
+    send(0, FarmTag::kError, error.what());
   }
   IdleBackoff backoff(false);
   while (!status) {
-    const std::optional<FarmPost::Message> message = post_.receive();
+    const std::optional<Message> message = receive();
     if (message && message->tag == FarmTag::kShutdown) status = number_in<int>(message->bytes);
     if (!message) backoff.wait();
   }
-  post_.send(0, FarmTag::kGoodbye, "");
+  send(0, FarmTag::kGoodbye, "");
   return *status;
 }
 

@@ -1,4 +1,4 @@
-// Numbered tasks shared out over the processes of a job and the threads of each: whoever is free takes the
+// Numbered tasks shared out over the processes of a job and the threads of each: whichever is free takes the
 // next one, so that nobody is idle while a task waits.
 //
 // Process 0 hands out the tasks, works on some itself and collects all results; the others ask it. Only the
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "rank/parallel/farm_post.h"
+#include "rank/parallel/farm.h"
 #include "rank/parallel/mpi_session.h"
 
 namespace tpsim::rank {
@@ -20,7 +20,7 @@ namespace tpsim::rank {
 // Cores that this process may use, divided among the processes of `group` on its host; at least 1.
 std::uint32_t cores_of_process(const ProcessGroup& group);
 
-class TaskFarm {
+class TaskFarm : public Farm {
  public:
   // Carries out one task, on any thread of any process, and returns its result as bytes. Where `stop` becomes
   // true it returns early, and what it returns is dropped.
@@ -28,12 +28,6 @@ class TaskFarm {
 
   // Collective. `session` must outlive the farm.
   explicit TaskFarm(MpiSession& session);
-  TaskFarm(const TaskFarm&) = delete;
-  TaskFarm& operator=(const TaskFarm&) = delete;
-  // On process 0: shutdown(2), where shutdown() was not called.
-  ~TaskFarm();
-
-  const ProcessGroup& group() const { return group_; }
 
   struct Run {
     std::uint32_t num_tasks = 0;
@@ -47,25 +41,13 @@ class TaskFarm {
   // lost (see loss()). Throws what a task of this process throws, and UserError where another process reports
   // an error. REQUIRES: called once.
   bool run(const Run& run);
-  // The sentence of a lost process, if there was one.
-  const std::optional<std::string>& loss() const { return loss_; }
-  // Process 0, last of all: the others end with this status, and stop what they are doing. Where one does not
-  // answer, the session is marked as lost.
-  void shutdown(int exit_status) noexcept;
 
   // The other processes: carries out tasks until process 0 shuts down, and returns its status. `prepare`
   // makes the task; what it or a task throws is told to process 0, which ends with it.
   int serve(std::uint32_t threads, const std::function<Task()>& prepare);
 
  private:
-  void look_for_dead(const std::vector<std::uint32_t>& owing);
   void serve_until_shutdown(std::uint32_t threads, const Task& task, std::optional<int>& status);
-
-  MpiSession& session_;
-  const ProcessGroup group_;
-  const FarmPost post_;
-  std::optional<std::string> loss_;
-  bool shut_down_ = false;
 };
 
 }  // namespace tpsim::rank

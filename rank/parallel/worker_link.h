@@ -1,5 +1,6 @@
-// Process 0's end of the stream of batches: messages to every other process of the group, one answer back
-// from each for each message.
+// The stream of batches between processes. WorkerLink is process 0's end: messages to every other process of
+// the group, one answer back from each for each message. run_worker() is what the others do: they carry out
+// runs as they come, until process 0 shuts them down.
 //
 // Sends are nonblocking; at most `window` messages are unanswered, so a slow process holds the schedule back
 // instead of piling up memory. A process that owes an answer and is dead, or silent for too long, is lost.
@@ -9,12 +10,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "proto/report.pb.h"
 #include "rank/parallel/batch_wire.h"
+#include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_session.h"
 
 namespace tpsim::rank {
@@ -77,7 +80,7 @@ class WorkerLink {
   void send();
   // Handles answers that have arrived, without waiting.
   void poll();
-  // For who waits for something else. Throws RankLost where a process has died.
+  // For a caller that waits for something else. Throws RankLost where a process has died.
   void check_alive();
   // Waits until every message sent is answered. Throws as send().
   void wait_for_answers();
@@ -123,5 +126,17 @@ class WorkerLink {
   std::uint32_t current_run_ = 0;
   bool shut_down_ = false;
 };
+
+// The part of a run that this process prepares by itself, from the same command line as process 0.
+struct WorkerRun {
+  std::unique_ptr<WorkerRanks> ranks;
+  // Of everything that decides prices; process 0's must be the same.
+  std::uint64_t configuration_hash = 0;
+};
+
+// Returns the exit status that process 0 asks for. `make_run` is called at the start of each run with its
+// index (0, 1, …). Whatever it or the run throws is told to process 0, which ends the job with it.
+// REQUIRES: group.process > 0.
+int run_worker(const ProcessGroup& group, const std::function<WorkerRun(std::uint32_t run_index)>& make_run);
 
 }  // namespace tpsim::rank

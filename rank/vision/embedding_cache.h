@@ -16,9 +16,27 @@ class EmbeddingCache {
   explicit EmbeddingCache(std::uint64_t bytes) : capacity_(bytes) {}
 
   // Whether `content` is there; it was then used last.
-  bool use(std::uint64_t content);
+  bool use(std::uint64_t content) {
+    const auto found = entries_.find(content);
+    if (found == entries_.end()) return false;
+    order_.splice(order_.begin(), order_, found->second);
+    return true;
+  }
   // Returns what had to go for it. REQUIRES: !use(content).
-  std::vector<std::uint64_t> keep(std::uint64_t content, std::uint64_t bytes);
+  std::vector<std::uint64_t> keep(std::uint64_t content, std::uint64_t bytes) {
+    std::vector<std::uint64_t> gone;
+    if (bytes > capacity_) return gone;
+    while (bytes_ + bytes > capacity_) {
+      gone.push_back(order_.back().content);
+      bytes_ -= order_.back().bytes;
+      entries_.erase(order_.back().content);
+      order_.pop_back();
+    }
+    order_.push_front({content, bytes});
+    entries_.emplace(content, order_.begin());
+    bytes_ += bytes;
+    return gone;
+  }
 
   std::uint64_t bytes() const { return bytes_; }
   std::size_t size() const { return entries_.size(); }

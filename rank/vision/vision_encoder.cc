@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "rank/config/activation.h"
+#include "proto/base/ceil_div.h"
+#include "rank/config/weight_format.h"
 
 namespace tpsim::rank {
 namespace {
@@ -15,7 +16,7 @@ constexpr std::uint64_t kChannels = 3;
 // too small to fill the device: 0.65 to 0.87 ms a layer.
 constexpr double kIssued = 2.5, kIssuedRotary = 7;
 // Each layer looks up its longest sequence on the host, which waits for the device, and the device then for
-// the kernels behind it: 0.13 to 0.15 ms a layer, in launches.
+// the kernels after it: 0.13 to 0.15 ms a layer, in launches.
 constexpr double kDrained = 3;
 // Qwen3-VL interpolates the position embeddings of each image by itself: 0.6 ms of the host.
 constexpr double kIssuedImage = 13;
@@ -28,8 +29,6 @@ constexpr double kPositionsResized = 1.66e-3;
 // with its tables, the SigLIP activation in three kernels.
 constexpr double kLayerNorm = 5, kRotation = 15, kUnfusedGelu = 7;
 
-std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
-
 std::uint64_t patch_elements(const VisionConfig& vision) {
   return kChannels * vision.temporal_patch * vision.patch_size * vision.patch_size;
 }
@@ -38,22 +37,16 @@ std::uint64_t patch_elements(const VisionConfig& vision) {
 std::vector<VisionWeight> projector_weights(const VisionConfig& vision, std::uint32_t tp) {
   const std::uint64_t parts = vision.projector_sharded ? tp : 1;
   const std::uint64_t copies = 1 + vision.deepstack;
+  // k, n, bias, copies
   if (vision.projector_hidden == 0)  // Gemma 3
-    return {{.k = vision.projector_input, .n = vision.out_hidden_size, .bias = 0, .copies = copies}};
-  if (vision.second_projector > 0) {  // Llama 4: the adapter, without biases, and a layer that is not cut
-    return {{.k = vision.projector_input,
-             .n = ceil_div(vision.projector_hidden, parts),
-             .bias = 0,
-             .copies = copies},
-            {.k = ceil_div(vision.projector_hidden, parts),
-             .n = vision.second_projector,
-             .bias = 0,
-             .copies = copies},
-            {.k = vision.second_projector, .n = vision.out_hidden_size, .bias = 0, .copies = 1}};
-  }
+    return {{vision.projector_input, vision.out_hidden_size, 0, copies}};
   const std::uint64_t hidden = ceil_div(vision.projector_hidden, parts);
-  return {{.k = vision.projector_input, .n = hidden, .bias = hidden, .copies = copies},
-          {.k = hidden, .n = vision.out_hidden_size, .bias = vision.out_hidden_size, .copies = copies}};
+  if (vision.second_projector > 0)  // Llama 4: the adapter, without biases, and a layer that is not cut
+    return {{vision.projector_input, hidden, 0, copies},
+            {hidden, vision.second_projector, 0, copies},
+            {vision.second_projector, vision.out_hidden_size, 0, 1}};
+  return {{vision.projector_input, hidden, hidden, copies},
+          {hidden, vision.out_hidden_size, vision.out_hidden_size, copies}};
 }
 
 }  // namespace
@@ -65,15 +58,13 @@ std::uint64_t vision_weight_bytes(const VisionConfig& vision, const VisionSharin
   // Heads that do not divide evenly are padded (vision_utils.update_vit_attn_dummy_heads_config).
   const std::uint64_t q = ceil_div(vision.num_heads, tp) * vision.head_dim();
   const std::uint64_t width = ceil_div(vision.intermediate_size, tp);
+  const std::uint64_t up = (vision.gated_mlp ? 2 : 1) * width;
   const std::uint64_t layers = vision.num_layers;
   std::vector<VisionWeight> weights = {
       {.k = patch_elements(vision), .n = h, .bias = h},
       {.k = h, .n = 3 * q, .bias = 3 * q, .copies = layers},
       {.k = q, .n = h, .bias = h, .copies = layers},
-      {.k = h,
-       .n = (vision.gated_mlp ? 2 : 1) * width,
-       .bias = (vision.gated_mlp ? 2 : 1) * width,
-       .copies = layers},
+      {.k = h, .n = up, .bias = up, .copies = layers},
       {.k = width, .n = h, .bias = h, .copies = layers},
       {.k = 1, .n = (vision.layer_scale ? 6 : 4) * h, .bias = 0, .copies = layers},  // norms, scales
       {.k = vision.sharded_positions ? ceil_div(vision.position_embeddings, tp) : vision.position_embeddings,

@@ -6,12 +6,13 @@
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "rank/weights/in_quotes.h"
-#include "rank/weights/mapped_file.h"
-#include "rank/weights/weight_map.h"
+#include "rank/weights/checkpoint_json.h"
+#include "rank/weights/safetensors.h"
+#include "rank/weights/stored_type.h"
 
 namespace tpsim::rank {
 namespace {
@@ -42,14 +43,12 @@ std::vector<std::string> files_ending_in(const fs::path& folder, std::string_vie
     if (paths.empty()) continue;
     throw_user_error(
         "--model-path {}: has no *.safetensors, only files like {}; convert the checkpoint to safetensors, "
-        "or "
-        "use --load-format dummy",
+        "or use --load-format dummy",
         folder.string(), fs::path(paths.front()).filename().string());
   }
   throw_user_error(
       "--model-path {}: has no *.safetensors; numeric execution needs a checkpoint's weights, or "
-      "--load-format "
-      "dummy",
+      "--load-format dummy",
       folder.string());
 }
 
@@ -133,8 +132,7 @@ void Checkpoint::require(const std::string& name, const std::vector<std::uint64_
   if (found == tensors_.end()) {
     throw_user_error(
         "{}: the checkpoint has no tensor {}, which its config.json asks for with shape {}; the two must be "
-        "of "
-        "the same model",
+        "of the same model",
         folder_, in_quotes(name), shape_text(shape));
   }
   const SafetensorsFile& file = files_[found->second.file];
@@ -163,6 +161,44 @@ std::vector<std::int64_t> Checkpoint::integers(const std::string& name, std::uin
   std::vector<std::int64_t> out(count);
   std::memcpy(out.data(), stored->data, count * sizeof(std::int64_t));
   return out;
+}
+
+DequantisedSource::DequantisedSource(Checkpoint checkpoint, int gptq_zero_offset)
+    : checkpoint_(std::move(checkpoint)), gptq_zero_offset_(gptq_zero_offset) {}
+
+const QuantisedTensor* DequantisedSource::quantised(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = opened_.find(name);
+  if (found != opened_.end()) return found->second.get();
+  auto tensor = open_quantised([this](const std::string& part) { return checkpoint_.view(part); }, name,
+                               gptq_zero_offset_, checkpoint_.folder());
+  return opened_.emplace(name, std::move(tensor)).first->second.get();
+}
+
+bool DequantisedSource::has(const std::string& name) const {
+  return checkpoint_.has(name) || quantised(name) != nullptr;
+}
+
+void DequantisedSource::require(const std::string& name, const std::vector<std::uint64_t>& shape) const {
+  const QuantisedTensor* tensor = quantised(name);
+  if (tensor == nullptr) return checkpoint_.require(name, shape);
+  if (tensor->shape() == shape) return;
+  throw_user_error(
+      "{}: the quantised tensor {} makes up shape {}, but config.json asks for {}; the two must be of the "
+      "same model",
+      checkpoint_.folder(), rank::in_quotes(name), shape_text(tensor->shape()), shape_text(shape));
+}
+
+void DequantisedSource::read(const std::string& name, std::uint64_t first, std::uint64_t count,
+                             float* out) const {
+  const QuantisedTensor* tensor = quantised(name);
+  if (tensor == nullptr) return checkpoint_.read(name, first, count, out);
+  StopFlag::throw_if_requested();
+  tensor->read(first, count, out);
+}
+
+std::vector<std::int64_t> DequantisedSource::integers(const std::string& name, std::uint64_t count) const {
+  return checkpoint_.integers(name, count);
 }
 
 }  // namespace tpsim::rank

@@ -37,22 +37,12 @@ struct Block {
   float* out;
 };
 
-// Odd numbers from -255 to 255, scaled: symmetric, and 8 significant bits.
-void fill_uniform(const Block& block, float scale) {
+// `value`: of 32 hashed bits.
+template <typename Value>
+void fill(const Block& block, Value value) {
   const auto [key_a, key_b, first, count, out] = block;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t hash = hash32(first + static_cast<std::uint32_t>(i), key_a, key_b);
-    out[i] = static_cast<float>(2 * static_cast<std::int32_t>(hash >> 24) - 255) * scale;
-  }
-}
-
-// 1 and steps of 1/128, the width of bf16's there.
-void fill_near_one(const Block& block) {
-  const auto [key_a, key_b, first, count, out] = block;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t hash = hash32(first + static_cast<std::uint32_t>(i), key_a, key_b);
-    out[i] = static_cast<float>(128 + (static_cast<std::int32_t>(hash >> 28) - 8)) * 0x1p-7F;
-  }
+  for (std::size_t i = 0; i < count; ++i)
+    out[i] = value(hash32(first + static_cast<std::uint32_t>(i), key_a, key_b));
 }
 
 }  // namespace
@@ -73,9 +63,15 @@ void DummyWeights::read(const std::string& name, std::uint64_t first, std::uint6
                 static_cast<std::uint32_t>(first % kBlock),
                 static_cast<std::size_t>(std::min(count, kBlock - first % kBlock)), out};
     if (norm && !norms_less_one_) {
-      fill_near_one(block);
+      // 1 and steps of 1/128, the width of bf16's there.
+      fill(block, [](std::uint32_t hash) {
+        return static_cast<float>(128 + (static_cast<std::int32_t>(hash >> 28) - 8)) * 0x1p-7F;
+      });
     } else {
-      fill_uniform(block, small ? 0x1p-15F : 0x1p-13F);
+      // Odd numbers from -255 to 255, scaled: symmetric, and 8 significant bits.
+      fill(block, [scale = small ? 0x1p-15F : 0x1p-13F](std::uint32_t hash) {
+        return static_cast<float>(2 * static_cast<std::int32_t>(hash >> 24) - 255) * scale;
+      });
     }
     first += block.count;
     out += block.count;

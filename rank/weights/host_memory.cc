@@ -112,8 +112,7 @@ void check_host_memory(std::uint64_t needed, const std::string& what, std::uint6
   if (needed <= available) return;
   throw_user_error(
       "{} needs {} of memory ({} bytes), but this host has {} left ({} bytes); a smaller --max-total-tokens, "
-      "a "
-      "smaller model or more hosts would help",
+      "a smaller model or more hosts would help",
       what, in_gib(needed), needed, in_gib(available), available);
 }
 

@@ -9,9 +9,10 @@
 #include <string_view>
 #include <utility>
 
+#include "proto/base/ceil_div.h"
 #include "proto/base/error.h"
 #include "proto/base/number_format.h"
-#include "rank/weights/in_quotes.h"
+#include "rank/weights/stored_type.h"
 
 namespace tpsim::rank {
 namespace {
@@ -25,8 +26,6 @@ constexpr std::array<float, 16> kE2M1 = {0,     0.5F,  1,     1.5F,  2,     3,  
   throw_user_error("{}: tensor {} is {} of shape {}, but its quantisation asks for {}", where,
                    rank::in_quotes(tensor.name), to_string(tensor.type), shape_text(tensor.shape), wanted);
 }
-
-std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
 std::uint8_t byte_at(const StoredView& tensor, std::uint64_t i) {
   return static_cast<std::uint8_t>(tensor.data[i]);
@@ -187,7 +186,8 @@ class PackedInt4 final : public QuantisedTensor {
         refuse(where, groups, fmt::format("groups below {}", num_groups_));
     }
     if (!parts_.zeros) return;
-    const Shape wanted = compressed ? Shape{ceil_div(n, 8), num_groups_} : Shape{num_groups_, ceil_div(n, 8)};
+    const Shape wanted =
+        compressed ? Shape{ceil_div(n, 8U), num_groups_} : Shape{num_groups_, ceil_div(n, 8U)};
     if (parts_.zeros->type != StoredType::kI32 || parts_.zeros->shape != wanted)
       refuse(where, *parts_.zeros, fmt::format("I32 of shape {}", shape_text(wanted)));
   }
@@ -211,7 +211,7 @@ class PackedInt4 final : public QuantisedTensor {
       case Layout::kAwq:
         return static_cast<int>(nibble(word_at(parts_.codes, k * (outputs / 8) + n / 8), kAwqOrder[n % 8]));
       case Layout::kCompressed:
-        return static_cast<int>(nibble(word_at(parts_.codes, n * ceil_div(shape()[1], 8) + k / 8), k % 8));
+        return static_cast<int>(nibble(word_at(parts_.codes, n * ceil_div(shape()[1], 8U) + k / 8), k % 8));
     }
     return 0;
   }
@@ -320,7 +320,7 @@ class Opener {
     const bool wide = shape.type == StoredType::kI64;  // little-endian: the low word comes first
     const std::uint64_t n = word_at(shape, 0);
     const std::uint64_t k = word_at(shape, wide ? 2 : 1);
-    if (packed.shape != Shape{n, ceil_div(k, 8)})
+    if (packed.shape != Shape{n, ceil_div(k, 8U)})
       refuse(where_, packed, fmt::format("{} rows of eight {} bit codes a word: 4-bit ones", n, k));
     return std::make_unique<PackedInt4>(
         PackedInt4::Layout::kCompressed,

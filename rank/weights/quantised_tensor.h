@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "rank/weights/stored_view.h"
+#include "rank/weights/stored_type.h"
 
 namespace tpsim::rank {
 

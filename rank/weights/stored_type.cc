@@ -1,10 +1,15 @@
 #include "rank/weights/stored_type.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <stdexcept>
 
+#include "proto/base/error.h"
 #include "proto/base/number_format.h"
 
 namespace tpsim::rank {
@@ -62,6 +67,19 @@ void to_fp32(StoredType type, const char* from, std::size_t count, float* out) {
     default:
       throw std::logic_error("to_fp32: this type is not readable");
   }
+}
+
+std::string in_quotes(std::string_view text) {
+  return tpsim::in_quotes(text, 120);  // names of experts' tensors are long
+}
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  constexpr std::size_t kShown = 8;
+  std::string out = "[";
+  for (std::size_t i = 0; i < std::min(shape.size(), kShown); ++i) {
+    out += fmt::format("{}{}", i == 0 ? "" : ", ", shape[i]);
+  }
+  return out + (shape.size() > kShown ? ", …]" : "]");
 }
 
 }  // namespace tpsim::rank

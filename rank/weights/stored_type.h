@@ -1,4 +1,5 @@
-// The element types of safetensors files, and the conversion to fp32 of those that tpsim computes with.
+// The element types of safetensors files, the conversion to fp32 of those that tpsim computes with, and how
+// error messages show what is stored.
 //
 // Source: the Dtype enumeration of huggingface/safetensors (safetensors/src/tensor.rs), IEEE 754.
 #pragma once
@@ -6,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace tpsim::rank {
 
@@ -46,5 +49,21 @@ bool is_readable(StoredType type);
 // `count` elements at `from`, which need not be aligned, as fp32: exact, NaN payloads included.
 // REQUIRES: is_readable(type).
 void to_fp32(StoredType type, const char* from, std::size_t count, float* out);
+
+// The raw bytes of a checkpoint's tensor.
+struct StoredView {
+  std::string name;
+  StoredType type = StoredType::kF32;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t elements = 0;
+  const char* data = nullptr;  // may be unaligned; lives as long as the checkpoint
+};
+
+// Text from files in error messages: in quotes, cut to some 120 bytes, with everything that is not printable
+// ASCII as \xNN.
+std::string in_quotes(std::string_view text);
+
+// "[2, 3]"; more than eight dimensions are cut.
+std::string shape_text(const std::vector<std::uint64_t>& shape);
 
 }  // namespace tpsim::rank

@@ -8,12 +8,6 @@
 
 namespace tpsim::rank {
 
-// Row-major; the last dimension is contiguous.
-struct TensorInfo {
-  std::string name;
-  std::vector<std::uint64_t> shape;
-};
-
 class TensorSource {
  public:
   virtual ~TensorSource() = default;

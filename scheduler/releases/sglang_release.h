@@ -1,9 +1,7 @@
 // The rules in which releases of SGLang differ, by name: what --sglang-version selects.
 //
-// A release is one file of this folder, which begins with the one before it and says what differs, and a line
-// of sglang_releases(). A new difference is a bool here, where it says what holds, and a row of the file of
-// the release that brought it. What has no rule is the same in all. No code asks which release is the newest.
-// Which releases were compared with SGLang's own scheduler, and how, is in tests/references/schedule.
+// What has no rule is the same in all. No code asks which release is the newest. Which releases were compared
+// with SGLang's own scheduler, and how, is in tests/references/schedule.
 #pragma once
 
 #include <span>

@@ -68,31 +68,72 @@ std::uint64_t total(const std::vector<std::uint32_t>& lengths) {
   return std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0});
 }
 
-}  // namespace
+// What was drawn, for all readings.
+struct SharedPrefixes {
+  SharedPrefixOptions options;
+  std::vector<std::uint32_t> question_lens, output_lens;
+  std::vector<std::uint32_t> groups;  // of each conversation
+  std::vector<std::uint32_t> order;   // of the conversations
+  std::vector<kvcache::TokenRun> system_prompts;
+  kvcache::TokenId first_id = 0;  // of the questions and answers
+};
 
-class SharedPrefixWorkload::Reader : public RequestReader {
+SharedPrefixes draw(const SharedPrefixOptions& options) {
+  check(options);
+  SharedPrefixes drawn;
+  drawn.options = options;
+  const std::uint64_t conversations = options.num_groups * options.prompts_per_group;
+  NumpyRandom numpy(options.seed);
+  const auto lengths = [&](std::uint64_t length, std::uint64_t count) {
+    return numpy.lengths(length, options.range_ratio, count);
+  };
+  const std::vector<std::uint32_t> system_lens = lengths(options.system_prompt_len, options.num_groups);
+  drawn.question_lens = lengths(options.question_len, conversations * options.num_turns);
+  drawn.output_lens = lengths(options.output_len, conversations);
+  drawn.groups = assign_groups(options);
+  drawn.order.resize(conversations);
+  std::iota(drawn.order.begin(), drawn.order.end(), 0U);
+  if (!options.ordered) {
+    PythonRandom python(options.seed);
+    python.skip(total(system_lens) + total(drawn.question_lens));  // it has drawn every token before
+    python.shuffle(drawn.order);
+  }
+  const std::uint64_t answers = options.num_turns > 1 ? total(drawn.output_lens) * options.num_turns : 0;
+  if (total(system_lens) + total(drawn.question_lens) + answers > kGeneratedTokenBase)
+    throw_user_error("--gsp-num-groups: the prompts have more than 2^48 tokens together, make it smaller");
+  for (const std::uint32_t length : system_lens) {
+    drawn.system_prompts.push_back({drawn.first_id, length});
+    drawn.first_id += length;
+  }
+  return drawn;
+}
+
+// One reading.
+class SharedPrefixReader {
  public:
-  explicit Reader(const SharedPrefixWorkload& all) : all_(all), next_id_(all.first_id_) {}
+  explicit SharedPrefixReader(std::shared_ptr<const SharedPrefixes> drawn)
+      : drawn_(std::move(drawn)), next_id_(drawn_->first_id) {}
 
-  std::shared_ptr<const WorkloadRequest> next() override {
-    if (turn_ == all_.options_.num_turns) {
+  std::shared_ptr<const WorkloadRequest> operator()() {
+    const std::uint64_t num_turns = drawn_->options.num_turns;
+    if (turn_ == num_turns) {
       ++conversation_;
       turn_ = 0;
     }
-    if (conversation_ == all_.order_.size()) return nullptr;
-    const std::uint32_t slot = all_.order_[conversation_];
+    if (conversation_ == drawn_->order.size()) return nullptr;
+    const std::uint32_t slot = drawn_->order[conversation_];
     if (turn_ == 0) {
       history_.clear();
-      history_.append(all_.system_prompts_[all_.groups_[slot]]);
+      history_.append(drawn_->system_prompts[drawn_->groups[slot]]);
     }
-    history_.append(take_ids(all_.question_lens_[slot * all_.options_.num_turns + turn_]));
+    history_.append(take_ids(drawn_->question_lens[slot * num_turns + turn_]));
     auto request = std::make_shared<WorkloadRequest>();
     request->prompt = history_;
-    request->max_new_tokens = all_.output_lens_[slot];
-    if (all_.options_.num_turns > 1) {
+    request->max_new_tokens = drawn_->output_lens[slot];
+    if (num_turns > 1) {
       request->session = static_cast<std::uint32_t>(conversation_ + 1);
       if (turn_ > 0) request->think_time = 0;
-      const kvcache::TokenRun answer = take_ids(all_.output_lens_[slot]);
+      const kvcache::TokenRun answer = take_ids(drawn_->output_lens[slot]);
       request->output.append(answer);
       history_.append(answer);
     }
@@ -107,47 +148,20 @@ class SharedPrefixWorkload::Reader : public RequestReader {
     return run;
   }
 
-  const SharedPrefixWorkload& all_;
-  std::size_t conversation_ = 0;  // position in order_
+  std::shared_ptr<const SharedPrefixes> drawn_;
+  std::size_t conversation_ = 0;  // position in order
   std::uint64_t turn_ = 0;
   kvcache::TokenSequence history_;
   kvcache::TokenId next_id_;
 };
 
-SharedPrefixWorkload::SharedPrefixWorkload(const SharedPrefixOptions& options) : options_(options) {
-  check(options);
-  const std::uint64_t conversations = options.num_groups * options.prompts_per_group;
-  NumpyRandom numpy(options.seed);
-  const auto draw = [&](std::uint64_t length, std::uint64_t count) {
-    return numpy.lengths(length, options.range_ratio, count);
-  };
-  const std::vector<std::uint32_t> system_lens = draw(options.system_prompt_len, options.num_groups);
-  question_lens_ = draw(options.question_len, conversations * options.num_turns);
-  output_lens_ = draw(options.output_len, conversations);
-  groups_ = assign_groups(options);
-  order_.resize(conversations);
-  std::iota(order_.begin(), order_.end(), 0U);
-  if (!options.ordered) {
-    PythonRandom python(options.seed);
-    python.skip(total(system_lens) + total(question_lens_));  // it has drawn every token before
-    python.shuffle(order_);
-  }
-  const std::uint64_t answers = options.num_turns > 1 ? total(output_lens_) * options.num_turns : 0;
-  if (total(system_lens) + total(question_lens_) + answers > kGeneratedTokenBase)
-    throw_user_error("--gsp-num-groups: the prompts have more than 2^48 tokens together, make it smaller");
-  system_prompts_.reserve(system_lens.size());
-  for (const std::uint32_t length : system_lens) {
-    system_prompts_.push_back({first_id_, length});
-    first_id_ += length;
-  }
-  OutlineBuilder builder;
-  Reader reader(*this);
-  while (const std::shared_ptr<const WorkloadRequest> request = reader.next()) builder.add(*request);
-  outline_ = builder.finish();
-  outline_.name = outline_.format = "generated-shared-prefix";
-}
+}  // namespace
 
-std::unique_ptr<RequestReader> SharedPrefixWorkload::read() const { return std::make_unique<Reader>(*this); }
+SharedPrefixWorkload::SharedPrefixWorkload(const SharedPrefixOptions& options)
+    : StreamedWorkload("generated-shared-prefix", "generated-shared-prefix", {},
+                       [drawn = std::make_shared<const SharedPrefixes>(draw(options))] {
+                         return SharedPrefixReader(drawn);
+                       }) {}
 
 void sample_sharegpt(Workload& workload, std::uint64_t num_prompts, std::uint32_t seed) {
   PythonRandom(seed).shuffle(workload.requests);

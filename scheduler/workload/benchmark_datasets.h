@@ -36,19 +36,6 @@ class SharedPrefixWorkload : public StreamedWorkload {
  public:
   // Throws UserError that names the flag that is out of range.
   explicit SharedPrefixWorkload(const SharedPrefixOptions& options);
-  const WorkloadOutline& outline() const override { return outline_; }
-  std::unique_ptr<RequestReader> read() const override;
-
- private:
-  class Reader;
-
-  SharedPrefixOptions options_;
-  std::vector<std::uint32_t> question_lens_, output_lens_;
-  std::vector<std::uint32_t> groups_;  // of each conversation
-  std::vector<std::uint32_t> order_;   // of the conversations
-  std::vector<kvcache::TokenRun> system_prompts_;
-  kvcache::TokenId first_id_ = 0;  // of the questions and answers
-  WorkloadOutline outline_;
 };
 
 // Of a dataset of lengths: shuffled, without requests of fewer than two prompt or output tokens, the first

@@ -6,7 +6,6 @@
 
 #include "proto/base/error.h"
 #include "scheduler/workload/benchmark_random.h"
-#include "scheduler/workload/image_limits.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -60,66 +59,39 @@ ImageResolution parse_image_resolution(const std::string& text) {
   return {least.width, least.height, most.width, most.height};
 }
 
-namespace {
-
-class ImageReader : public RequestReader {
- public:
-  ImageReader(const ImageOptions& options, std::unique_ptr<RequestReader> text, NumpyRandom counts,
-              NumpyRandom sizes)
-      : options_(options), text_(std::move(text)), counts_(std::move(counts)), sizes_(std::move(sizes)) {}
-
-  std::shared_ptr<const WorkloadRequest> next() override {
-    const std::shared_ptr<const WorkloadRequest> text = text_->next();
-    if (text == nullptr) return nullptr;
-    auto request = std::make_shared<WorkloadRequest>(*text);
-    const std::uint64_t count =
-        options_.random_image_count ? counts_.randint(1, options_.image_count) : options_.image_count;
-    const ImageResolution& size = options_.resolution;
-    for (std::uint64_t k = 0; k < count; ++k) {
-      ImageInput image;
-      image.width = static_cast<std::uint32_t>(sizes_.randint(size.min_width, size.max_width));
-      image.height = static_cast<std::uint32_t>(sizes_.randint(size.min_height, size.max_height));
-      image.content = options_.blank ? 0 : ++next_content_;
-      request->images.push_back(image);
-    }
-    return request;
-  }
-
- private:
-  const ImageOptions& options_;
-  std::unique_ptr<RequestReader> text_;
-  NumpyRandom counts_, sizes_;
-  std::uint64_t next_content_ = 0;
-};
-
-const ImageOptions& checked(const ImageOptions& options) {
+// The benchmark draws in this order: counts, input lengths, output lengths, then sizes.
+ImageWorkload::ImageWorkload(const ImageOptions& options) {
   if (options.image_count == 0 || options.image_count > kMostImages)
     throw_user_error("--image-count {}: must be a whole number from 1 to {}", options.image_count,
                      kMostImages);
   check(options.text);
-  return options;
-}
-
-NumpyRandom behind_counts(const ImageOptions& options, NumpyRandom random) {
-  if (!options.random_image_count) return random;
-  for (std::uint64_t i = 0; i < options.text.num_prompts; ++i) random.randint(1, options.image_count);
-  return random;
-}
-
-}  // namespace
-
-ImageWorkload::ImageWorkload(const ImageOptions& options)
-    : options_(checked(options)),
-      counts_(options.text.seed),
-      text_(options.text, behind_counts(options, counts_)),
-      sizes_(text_.random_after()),
-      outline_(text_.outline()) {
+  const NumpyRandom counts(options.text.seed);
+  NumpyRandom random = counts;
+  for (std::uint64_t i = 0; options.random_image_count && i < options.text.num_prompts; ++i)
+    random.randint(1, options.image_count);
+  const RandomWorkload text(options.text, random, &random);
+  outline_ = text.outline();
   outline_.name = outline_.format = "image";
   outline_.images = true;
-}
-
-std::unique_ptr<RequestReader> ImageWorkload::read() const {
-  return std::make_unique<ImageReader>(options_, text_.read(), counts_, sizes_);
+  read_ = [options, text, counts, sizes = random] {
+    return [options, next = text.read(), counts = counts, sizes = sizes,
+            next_content = std::uint64_t{0}]() mutable -> std::shared_ptr<const WorkloadRequest> {
+      const std::shared_ptr<const WorkloadRequest> bare = next();
+      if (bare == nullptr) return nullptr;
+      auto request = std::make_shared<WorkloadRequest>(*bare);
+      const std::uint64_t count =
+          options.random_image_count ? counts.randint(1, options.image_count) : options.image_count;
+      const ImageResolution& size = options.resolution;
+      for (std::uint64_t k = 0; k < count; ++k) {
+        ImageInput image;
+        image.width = static_cast<std::uint32_t>(sizes.randint(size.min_width, size.max_width));
+        image.height = static_cast<std::uint32_t>(sizes.randint(size.min_height, size.max_height));
+        image.content = options.blank ? 0 : ++next_content;
+        request->images.push_back(image);
+      }
+      return request;
+    };
+  };
 }
 
 }  // namespace tpsim::scheduler

@@ -16,7 +16,6 @@ namespace tpsim::scheduler {
 struct ImageResolution {
   std::uint32_t min_width = 1920, min_height = 1080;
   std::uint32_t max_width = 1920, max_height = 1080;
-  bool fixed() const { return min_width == max_width && min_height == max_height; }
 };
 // Throws UserError naming --image-resolution.
 ImageResolution parse_image_resolution(const std::string& text);
@@ -35,16 +34,6 @@ class ImageWorkload : public StreamedWorkload {
  public:
   // Throws UserError naming the flag that is out of range.
   explicit ImageWorkload(const ImageOptions& options);
-  const WorkloadOutline& outline() const override { return outline_; }
-  std::unique_ptr<RequestReader> read() const override;
-
- private:
-  ImageOptions options_;
-  // The benchmark draws in this order: counts, input lengths, output lengths, then sizes.
-  NumpyRandom counts_;
-  RandomWorkload text_;
-  NumpyRandom sizes_;
-  WorkloadOutline outline_;
 };
 
 }  // namespace tpsim::scheduler

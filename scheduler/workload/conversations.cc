@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "scheduler/workload/arrival_order.h"
 #include "scheduler/workload/sampler.h"
 #include "scheduler/workload/trace_reader.h"
 
@@ -19,15 +19,12 @@ constexpr double kMaxSeconds = 1e8;  // three years
 constexpr std::uint64_t kMaxConversations = 100'000'000;
 constexpr std::uint64_t kMaxPromptLen = std::uint64_t{1} << 24;
 
-void check(const char* flag, double value, double min, double max) {
+template <typename Number>
+void check(const char* flag, Number value, std::type_identity_t<Number> min,
+           std::type_identity_t<Number> max) {
   if (!(value >= min && value <= max)) {
-    throw_user_error("{} is {}; a number from {} to {} is needed", flag, value, min, max);
-  }
-}
-
-void check(const char* flag, std::uint64_t value, std::uint64_t min, std::uint64_t max) {
-  if (value < min || value > max) {
-    throw_user_error("{} is {}; a whole number from {} to {} is needed", flag, value, min, max);
+    throw_user_error("{} is {}; a {}number from {} to {} is needed", flag, value,
+                     std::is_integral_v<Number> ? "whole " : "", min, max);
   }
 }
 

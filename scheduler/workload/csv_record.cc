@@ -10,12 +10,13 @@ namespace tpsim::scheduler {
 CsvRecord::CsvRecord(std::string_view header, const Place& place, std::span<const std::string_view> columns,
                      std::size_t optional_from)
     : columns_(columns.begin(), columns.end()), positions_(columns.size(), kNone), place_(place) {
-  for (std::size_t c = 0; c < optional_from; ++c) {
-    if (header.find(columns_[c]) == std::string_view::npos) {
+  const auto require = [&](std::size_t c, bool there) {
+    if (!there && c < optional_from)
       place.fail("the header {} has no column {}; the first line must name the columns", in_quotes(header),
                  columns_[c]);
-    }
-  }
+  };
+  for (std::size_t c = 0; c < columns_.size(); ++c)
+    require(c, header.find(columns_[c]) != std::string_view::npos);
   width_ = split(header, place);
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     for (std::size_t i = 0; i < width_; ++i) {
@@ -23,10 +24,7 @@ CsvRecord::CsvRecord(std::string_view header, const Place& place, std::span<cons
       if (positions_[c] != kNone) place.fail("the header has the column {} twice; give it once", columns_[c]);
       positions_[c] = i;
     }
-    if (positions_[c] == kNone && c < optional_from) {
-      place.fail("the header {} has no column {}; the first line must name the columns", in_quotes(header),
-                 columns_[c]);
-    }
+    require(c, positions_[c] != kNone);
   }
 }
 
@@ -54,7 +52,7 @@ std::size_t CsvRecord::split(std::string_view line, const Place& place) {
       }
       while (at < line.size() && (line[at] == ' ' || line[at] == '\t')) ++at;
       if (at < line.size() && line[at] != ',') {
-        place.fail("column {} goes on behind its closing quote; put a comma there", count);
+        place.fail("column {} goes on after its closing quote; put a comma there", count);
       }
     } else {
       const std::size_t end = std::min(line.find(',', at), line.size());

@@ -16,7 +16,7 @@ namespace tpsim::scheduler {
 class CsvRecord {
  public:
   // Reads the header. `columns` are those that will be asked for by index; `optional_from` and the ones
-  // behind it may be absent. Throws UserError where one is missing or named twice.
+  // after it may be absent. Throws UserError where one is missing or named twice.
   CsvRecord(std::string_view header, const Place& place, std::span<const std::string_view> columns,
             std::size_t optional_from);
 

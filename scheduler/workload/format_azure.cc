@@ -14,7 +14,6 @@
 #include <optional>
 
 #include "scheduler/workload/csv_record.h"
-#include "scheduler/workload/image_limits.h"
 #include "scheduler/workload/trace_formats.h"
 
 namespace tpsim::scheduler {
@@ -42,18 +41,16 @@ bool take(std::string_view& text, char c) {
 
 // Ticks since 1970 of a date and time; nothing where `text` is not one.
 std::optional<std::int64_t> parse_ticks(std::string_view text) {
-  const auto year = take_digits(text, 4);
-  if (!year || !take(text, '-')) return std::nullopt;
-  const auto month = take_digits(text, 2);
-  if (!month || !take(text, '-')) return std::nullopt;
-  const auto day = take_digits(text, 2);
-  if (!day || !(take(text, ' ') || take(text, 'T'))) return std::nullopt;
-  const auto hour = take_digits(text, 2);
-  if (!hour || !take(text, ':')) return std::nullopt;
-  const auto minute = take_digits(text, 2);
-  if (!minute || !take(text, ':')) return std::nullopt;
-  const auto second = take_digits(text, 2);
-  if (!second || *hour > 23 || *minute > 59 || *second > 59) return std::nullopt;
+  std::array<int, 6> parts;  // year, month, day, hour, minute, second
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    constexpr std::string_view kBefore = " --T::";
+    if (i > 0 && !take(text, kBefore[i]) && !(i == 3 && take(text, ' '))) return std::nullopt;
+    const auto digits = take_digits(text, i == 0 ? 4 : 2);
+    if (!digits) return std::nullopt;
+    parts[i] = *digits;
+  }
+  const auto [year, month, day, hour, minute, second] = parts;
+  if (hour > 23 || minute > 59 || second > 59) return std::nullopt;
   std::int64_t fraction = 0;
   if (take(text, '.')) {
     std::int64_t unit = kTicksPerSecond / 10;
@@ -73,11 +70,11 @@ std::optional<std::int64_t> parse_ticks(std::string_view text) {
     if (!hours || !minutes || !text.empty() || *hours > 23 || *minutes > 59) return std::nullopt;
     offset = sign * (*hours * 3600 + *minutes * 60);
   }
-  const std::chrono::year_month_day date{std::chrono::year(*year), std::chrono::month(*month),
-                                         std::chrono::day(*day)};
+  const std::chrono::year_month_day date{std::chrono::year(year), std::chrono::month(month),
+                                         std::chrono::day(day)};
   if (!date.ok()) return std::nullopt;
   const std::int64_t days = std::chrono::sys_days(date).time_since_epoch().count();
-  const std::int64_t seconds = days * 86400 + *hour * 3600 + *minute * 60 + *second - offset;
+  const std::int64_t seconds = days * 86400 + hour * 3600 + minute * 60 + second - offset;
   return seconds * kTicksPerSecond + fraction;
 }
 

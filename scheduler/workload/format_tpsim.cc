@@ -1,4 +1,4 @@
-// tpsim's own format: one JSON object in each line, in order of time, with the fields of proto/request.proto.
+// tpsim's own format: one JSON object in each line, in order of time.
 //
 //   arrival_time    seconds
 //   prompt          runs [[first id, length], …] or token ids [17, 4, …]; or
@@ -14,10 +14,8 @@
 //   think_time      seconds from the end of the answer before it in its conversation to this turn; optional
 //   accept_lens     speculative decoding: tokens kept of its first step, its second …, as of the last in
 //                   those after; optional
-//   images          [[width, height], …] in pixels; optional
-//   image_ids       a number for each, equal for equal images; without it no two of the trace are equal
-//   image_positions prompt tokens in front of each, ascending; without it all come first. The tokens of an
-//                   image itself are the model's matter and are not in the prompt
+//   images, image_ids, image_positions  (image_fields.h); optional. The tokens of an image itself are the
+//                   model's matter and are not in the prompt
 //   version         of the format; optional, 1
 //
 // The writer is in trace_writer.cc.

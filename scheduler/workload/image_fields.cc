@@ -1,20 +1,15 @@
 #include "scheduler/workload/image_fields.h"
 
-#include <string_view>
-#include <utility>
-
-#include "scheduler/workload/image_limits.h"
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {
 
 std::vector<ImageInput> read_images(const JsonRecord& record, const ImageFields& fields, const Place& place,
                                     std::uint64_t& unnamed) {
-  const std::pair<std::string_view, std::size_t> ids_key{"image_ids", fields.ids};
-  const std::pair<std::string_view, std::size_t> positions_key{"image_positions", fields.positions};
   if (!record.has(fields.images)) {
-    for (const auto& [name, key] : {ids_key, positions_key}) {
-      if (record.has(key)) place.fail("{} is given and images is not; give both or neither", name);
+    for (const std::size_t key : {fields.ids, fields.positions}) {
+      if (record.has(key))
+        place.fail("{} is given and images is not; give both or neither", record.name(key));
     }
     return {};
   }
@@ -24,17 +19,16 @@ std::vector<ImageInput> read_images(const JsonRecord& record, const ImageFields&
     place.fail("images is {}; an array of [width, height] in pixels is needed", record.found(fields.images));
   const std::size_t count = images.values.size() / 2;
   if (count > kMostImages) place.fail("the request has {} images; {} are the most", count, kMostImages);
-  const auto of_each = [&](const auto& of) -> const std::vector<std::uint64_t>* {
-    const auto& [name, key] = of;
+  const auto of_each = [&](std::size_t key) -> const std::vector<std::uint64_t>* {
     if (!record.has(key)) return nullptr;
     const JsonField& field = record.field(key);
     if (field.kind != JsonKind::kUnsigneds || field.values.size() != count)
-      place.fail("{} is {}; a whole number for each of the {} images is needed", name, record.found(key),
-                 count);
+      place.fail("{} is {}; a whole number for each of the {} images is needed", record.name(key),
+                 record.found(key), count);
     return &field.values;
   };
-  const std::vector<std::uint64_t>* const ids = of_each(ids_key);
-  const std::vector<std::uint64_t>* const positions = of_each(positions_key);
+  const std::vector<std::uint64_t>* const ids = of_each(fields.ids);
+  const std::vector<std::uint64_t>* const positions = of_each(fields.positions);
   std::vector<ImageInput> out;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t width = images.values[2 * i];

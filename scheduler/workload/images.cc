@@ -1,6 +1,5 @@
 #include "scheduler/workload/images.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -9,42 +8,12 @@
 namespace tpsim::scheduler {
 namespace {
 
-// `sequence` from token `begin` to `end`, appended to `out`.
-void append_range(const kvcache::TokenSequence& sequence, std::uint64_t begin, std::uint64_t end,
-                  kvcache::TokenSequence& out) {
-  std::uint64_t at = 0;
-  for (const kvcache::TokenRun& run : sequence.runs()) {
-    const std::uint64_t from = std::max(begin, at);
-    const std::uint64_t to = std::min(end, at + run.length);
-    if (from < to) out.append({run.first + (from - at), static_cast<std::uint32_t>(to - from)});
-    at += run.length;
-  }
-}
-
 // `ids`, or where there are none the run `invented`.
 void append_markers(const std::vector<std::uint32_t>& ids, kvcache::TokenRun invented,
                     kvcache::TokenSequence& prompt) {
   for (const std::uint32_t id : ids) prompt.append({id, 1});
   if (ids.empty() && invented.length > 0) prompt.append(invented);
 }
-
-class PlacingReader : public RequestReader {
- public:
-  PlacingReader(std::unique_ptr<RequestReader> bare, PlacedImages::Place place)
-      : bare_(std::move(bare)), place_(std::move(place)) {}
-
-  std::shared_ptr<const WorkloadRequest> next() override {
-    const std::shared_ptr<const WorkloadRequest> bare = bare_->next();
-    if (bare == nullptr) return nullptr;
-    auto request = std::make_shared<WorkloadRequest>(*bare);
-    place_(*request);
-    return request;
-  }
-
- private:
-  std::unique_ptr<RequestReader> bare_;
-  PlacedImages::Place place_;
-};
 
 }  // namespace
 
@@ -70,7 +39,7 @@ void ImagePlacer::place(WorkloadRequest& request) {
     image.width = width_;
     image.height = height_;
   }
-  // Markers: the same ids for every image, before and behind it.
+  // Markers: the same ids for every image, before and after it.
   constexpr std::uint32_t kMostMarkers = 1024;
   constexpr kvcache::TokenId kBefore = kImageTokenBase - 2 * kMostMarkers;
   constexpr kvcache::TokenId kAfter = kImageTokenBase - kMostMarkers;
@@ -89,42 +58,38 @@ void ImagePlacer::place(WorkloadRequest& request) {
                      text + added, kMaxRequestTokens);
   kvcache::TokenSequence prompt;
   std::uint64_t done = 0;  // of the text
+  const auto append_text = [&](std::uint64_t end) {
+    request.prompt.for_each_run(done, end, [&prompt](const kvcache::TokenRun& run) { prompt.append(run); });
+    done = end;
+  };
   for (std::size_t i = 0; i < request.images.size(); ++i) {
     ImageInput& image = request.images[i];
     if (image.position > text || image.position < done)
-      throw_user_error("request {}: image {} stands behind {} tokens, and the prompt has {} of them{}",
+      throw_user_error("request {}: image {} stands after {} tokens, and the prompt has {} of them{}",
                        requests_, i + 1, image.position, text,
                        image.position < done ? " before the image before it" : "");
-    append_range(request.prompt, done, image.position, prompt);
-    done = image.position;
+    append_text(image.position);
     append_markers(become[i].before_ids, {kBefore, become[i].before}, prompt);
     image.position = static_cast<std::uint32_t>(prompt.size());
     image.tokens = become[i].tokens;
     prompt.append(ids_of(image, image.tokens));
     append_markers(become[i].after_ids, {kAfter, become[i].after}, prompt);
   }
-  append_range(request.prompt, done, text, prompt);
+  append_text(text);
   request.prompt = std::move(prompt);
 }
 
-PlacedImages::PlacedImages(std::unique_ptr<const StreamedWorkload> bare, std::function<Place()> new_reading)
-    : bare_(std::move(bare)), new_reading_(std::move(new_reading)) {
-  OutlineBuilder builder;
-  const std::unique_ptr<RequestReader> reader = read();
-  while (const std::shared_ptr<const WorkloadRequest> request = reader->next()) builder.add(*request);
-  outline_ = builder.finish();
-  outline_.name = bare_->outline().name;
-  outline_.format = bare_->outline().format;
-  outline_.notes = bare_->outline().notes;
-}
-
-std::unique_ptr<RequestReader> PlacedImages::read() const {
-  return std::make_unique<PlacingReader>(bare_->read(), new_reading_());
-}
-
-bool has_images(const Workload& workload) {
-  return std::any_of(workload.requests.begin(), workload.requests.end(),
-                     [](const WorkloadRequest& request) { return !request.images.empty(); });
-}
+PlacedImages::PlacedImages(const std::shared_ptr<const StreamedWorkload>& bare,
+                           const std::function<Place()>& new_reading)
+    : StreamedWorkload(
+          bare->outline().name, bare->outline().format, bare->outline().notes, [bare, new_reading] {
+            return [next = bare->read(), place = new_reading()]() -> std::shared_ptr<const WorkloadRequest> {
+              const std::shared_ptr<const WorkloadRequest> request = next();
+              if (request == nullptr) return nullptr;
+              auto placed = std::make_shared<WorkloadRequest>(*request);
+              place(*placed);
+              return placed;
+            };
+          }) {}
 
 }  // namespace tpsim::scheduler

@@ -63,16 +63,8 @@ class PlacedImages : public StreamedWorkload {
   using Place = std::function<void(WorkloadRequest&)>;
   // `new_reading` makes that for one reading. Reads `bare` once, for its mistakes and its outline; throws
   // UserError as the places do.
-  PlacedImages(std::unique_ptr<const StreamedWorkload> bare, std::function<Place()> new_reading);
-  const WorkloadOutline& outline() const override { return outline_; }
-  std::unique_ptr<RequestReader> read() const override;
-
- private:
-  std::unique_ptr<const StreamedWorkload> bare_;
-  std::function<Place()> new_reading_;
-  WorkloadOutline outline_;
+  PlacedImages(const std::shared_ptr<const StreamedWorkload>& bare,
+               const std::function<Place()>& new_reading);
 };
-
-bool has_images(const Workload& workload);
 
 }  // namespace tpsim::scheduler

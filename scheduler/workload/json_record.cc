@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "proto/base/plain_json.h"
+#include "scheduler/workload/plain_json.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -45,11 +45,11 @@ bool JsonRecords::next_of_array() {
     input_.get();
     closed_ = true;
     if (input_.peek_filled() != -1) {
-      input_.place_of_next_byte().fail("there is text behind the end of the JSON array; remove it");
+      input_.place_of_next_byte().fail("there is text after the end of the JSON array; remove it");
     }
     return false;
   } else if (byte != -1 && elements_ > 0) {
-    place_.fail("the elements of the JSON array need a comma between them, or \"]\" behind the last");
+    place_.fail("the elements of the JSON array need a comma between them, or \"]\" after the last");
   }
   if (byte == -1) {
     place_.fail("the JSON array is not closed by \"]\"; the file is truncated, get the whole file");

@@ -73,6 +73,7 @@ class JsonRecord {
   const JsonField& field(std::size_t index) const { return fields_[index]; }
   // What the field is, for messages: "missing", "true", "an array of numbers" …
   std::string found(std::size_t index) const;
+  std::string_view name(std::size_t index) const { return keys_[index]; }
   bool has(std::size_t index) const { return fields_[index].kind != JsonKind::kAbsent; }
   const std::string& unknown_key() const { return unknown_key_; }  // "" = none
 

@@ -10,12 +10,18 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "proto/base/hash.h"
+
 namespace tpsim::scheduler {
 
 class LabelNumbers {
  public:
   // From 1. REQUIRES: `label` was not forgotten.
-  std::uint32_t of(std::string_view label);
+  std::uint32_t of(std::string_view label) {
+    const auto [known, is_new] = numbers_.try_emplace(hash_of(label), last_ + 1);
+    if (is_new) ++last_;
+    return known->second;
+  }
   // `label` will not come again: its memory is free. Its number is not given a second time.
   void forget(std::string_view label) { numbers_.erase(hash_of(label)); }
 
@@ -27,7 +33,13 @@ class LabelNumbers {
     std::size_t operator()(const Hash& hash) const { return hash[0]; }
   };
 
-  static Hash hash_of(std::string_view label);
+  static Hash hash_of(std::string_view label) {
+    ByteHash plain, shifted;
+    plain.add(label);
+    shifted.add("-");
+    shifted.add(label);
+    return {plain.value(), shifted.value()};
+  }
 
   std::unordered_map<Hash, std::uint32_t, FirstHalf> numbers_;
   std::uint32_t last_ = 0;

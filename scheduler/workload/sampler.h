@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <random>
+#include <tuple>
 
 namespace tpsim::scheduler {
 
@@ -24,10 +25,7 @@ class Sampler {
   // Trials up to and with the first success: 1, 2, …. REQUIRES: mean >= 1.
   std::uint64_t geometric(double mean);
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(random_);
-  }
+  auto state() { return std::tie(random_); }
 
  private:
   std::mt19937_64 random_;

@@ -23,8 +23,8 @@ double percentile(const std::vector<double>& sorted, double percent) {
 // Calls `look` with every request of `workload`, in order.
 template <typename Look>
 void for_each(const StreamedWorkload& workload, Look look) {
-  const std::unique_ptr<RequestReader> reader = workload.read();
-  while (const std::shared_ptr<const WorkloadRequest> request = reader->next()) {
+  const RequestReader next = workload.read();
+  while (const std::shared_ptr<const WorkloadRequest> request = next()) {
     StopFlag::throw_if_requested();
     look(*request);
   }
@@ -50,25 +50,6 @@ BestHitRate best_hit_rate(const StreamedWorkload& workload, std::uint32_t page_s
   });
   best.hit_rate = static_cast<double>(best.hit_tokens) / static_cast<double>(tokens);
   return best;
-}
-
-// Standard deviation over mean of the gaps; 0 where there are none or all are 0.
-double variation_of_gaps(const StreamedWorkload& workload) {
-  const WorkloadOutline& outline = workload.outline();
-  const double span = outline.last_arrival - outline.first_arrival;
-  if (outline.requests < 2 || span == 0) return 0;
-  const auto gaps = static_cast<double>(outline.requests - 1);
-  const double mean = span / gaps;
-  double squares = 0;
-  double last = outline.first_arrival;
-  bool first = true;
-  for_each(workload, [&](const WorkloadRequest& request) {
-    const double gap = request.arrival_time - last;
-    last = request.arrival_time;
-    if (std::exchange(first, false)) return;
-    squares += (gap - mean) * (gap - mean);
-  });
-  return std::sqrt(squares / gaps) / mean;
 }
 
 void describe_sessions(const StreamedWorkload& workload, WorkloadStatistics& result) {
@@ -123,11 +104,6 @@ Distribution describe(std::vector<double> values) {
   return result;
 }
 
-WorkloadStatistics describe(const Workload& workload, std::span<const std::uint32_t> page_sizes,
-                            std::uint32_t intervals) {
-  return describe(WorkloadView(workload), page_sizes, intervals);
-}
-
 WorkloadStatistics describe(const StreamedWorkload& workload, std::span<const std::uint32_t> page_sizes,
                             std::uint32_t intervals) {
   const WorkloadOutline& outline = workload.outline();
@@ -145,7 +121,14 @@ WorkloadStatistics describe(const StreamedWorkload& workload, std::span<const st
   std::vector<double> inputs;
   std::vector<double> outputs;
   std::vector<bool> namespaces;
+  const double gaps = static_cast<double>(result.requests) - 1;
+  const double mean_gap = gaps > 0 ? result.duration / gaps : 0;
+  double squares = 0;
+  double last = outline.first_arrival;
   for_each(workload, [&](const WorkloadRequest& request) {
+    const double off = request.arrival_time - last - mean_gap;
+    last = request.arrival_time;
+    if (!inputs.empty()) squares += off * off;
     inputs.push_back(static_cast<double>(request.prompt.size()));
     outputs.push_back(request.max_new_tokens);
     result.input_tokens += request.prompt.size();
@@ -162,7 +145,8 @@ WorkloadStatistics describe(const StreamedWorkload& workload, std::span<const st
   result.namespaces = static_cast<std::uint64_t>(std::count(namespaces.begin(), namespaces.end(), true));
   result.input_length = describe(std::move(inputs));
   result.output_length = describe(std::move(outputs));
-  result.burstiness = variation_of_gaps(workload);
+  // Standard deviation over mean of the gaps; 0 where there are none or all are 0.
+  if (mean_gap > 0) result.burstiness = std::sqrt(squares / gaps) / mean_gap;
   for (const std::uint32_t page_size : page_sizes) {
     result.best_hit_rates.push_back(best_hit_rate(workload, page_size));
   }

@@ -59,7 +59,5 @@ struct WorkloadStatistics {
 // REQUIRES: `workload` has requests; intervals > 0; page sizes > 0.
 WorkloadStatistics describe(const StreamedWorkload& workload, std::span<const std::uint32_t> page_sizes,
                             std::uint32_t intervals);
-WorkloadStatistics describe(const Workload& workload, std::span<const std::uint32_t> page_sizes,
-                            std::uint32_t intervals);
 
 }  // namespace tpsim::scheduler

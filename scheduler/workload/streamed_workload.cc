@@ -8,27 +8,6 @@
 #include "proto/base/hash.h"
 
 namespace tpsim::scheduler {
-namespace {
-
-class VectorReader : public RequestReader {
- public:
-  explicit VectorReader(const std::vector<WorkloadRequest>& requests) : requests_(requests) {}
-
-  std::shared_ptr<const WorkloadRequest> next() override {
-    if (position_ == requests_.size()) return nullptr;
-    // Owned by the vector: nothing is counted.
-    return {std::shared_ptr<const WorkloadRequest>(), &requests_[position_++]};
-  }
-
- private:
-  const std::vector<WorkloadRequest>& requests_;
-  std::size_t position_ = 0;
-};
-
-}  // namespace
-
-void OutlineBuilder::add(const WorkloadRequest& request) { add(request, request.prompt.size()); }
-
 void OutlineBuilder::add(const WorkloadRequest& request, std::uint64_t prompt_length) {
   const std::uint64_t position = outline_.requests++;
   bool replies = false;
@@ -65,25 +44,34 @@ WorkloadOutline OutlineBuilder::finish() {
   return std::move(outline_);
 }
 
-WorkloadView::WorkloadView(const Workload& workload) : workload_(workload) {
+StreamedWorkload::StreamedWorkload(std::string name, std::string format, std::vector<std::string> notes,
+                                   std::function<RequestReader()> read)
+    : read_(std::move(read)) {
   OutlineBuilder builder;
-  for (const WorkloadRequest& request : workload.requests) builder.add(request);
+  const RequestReader next = read_();
+  while (const std::shared_ptr<const WorkloadRequest> request = next())
+    builder.add(*request, request->prompt.size());
   outline_ = builder.finish();
-  outline_.name = workload.name;
-  outline_.format = workload.format;
-  outline_.notes = workload.notes;
+  outline_.name = std::move(name);
+  outline_.format = std::move(format);
+  outline_.notes = std::move(notes);
 }
 
-std::unique_ptr<RequestReader> WorkloadView::read() const {
-  return std::make_unique<VectorReader>(workload_.requests);
-}
+WorkloadInMemory::WorkloadInMemory(const std::shared_ptr<const Workload>& workload)
+    : StreamedWorkload(workload->name, workload->format, workload->notes, [workload] {
+        return [workload, position = std::size_t{0}]() mutable -> std::shared_ptr<const WorkloadRequest> {
+          if (position == workload->requests.size()) return nullptr;
+          // Owned by the workload: nothing is counted.
+          return {std::shared_ptr<const WorkloadRequest>(), &workload->requests[position++]};
+        };
+      }) {}
 
 std::uint64_t hash_of(const StreamedWorkload& workload) {
   std::uint64_t hash = 0;
   const auto add = [&hash](std::uint64_t number) { hash = hash_with(hash, number); };
   const auto add_real = [&add](double number) { add(std::bit_cast<std::uint64_t>(number)); };
-  const std::unique_ptr<RequestReader> reader = workload.read();
-  while (const std::shared_ptr<const WorkloadRequest> request = reader->next()) {
+  const RequestReader next = workload.read();
+  while (const std::shared_ptr<const WorkloadRequest> request = next()) {
     add_real(request->arrival_time);
     add(std::uint64_t{request->max_new_tokens} << 32 ^ request->extra_key);
     add(std::uint64_t{request->session} << 32 ^ static_cast<std::uint32_t>(request->priority.value_or(0)));
@@ -112,9 +100,8 @@ Workload in_memory(const StreamedWorkload& streamed) {
   workload.format = outline.format;
   workload.notes = outline.notes;
   workload.requests.reserve(outline.requests);
-  const std::unique_ptr<RequestReader> reader = streamed.read();
-  while (const std::shared_ptr<const WorkloadRequest> request = reader->next())
-    workload.requests.push_back(*request);
+  const RequestReader next = streamed.read();
+  while (const std::shared_ptr<const WorkloadRequest> request = next()) workload.requests.push_back(*request);
   return workload;
 }
 

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler/workload/workload.h"
@@ -33,29 +35,34 @@ struct WorkloadOutline {
   std::vector<bool> followed;
 };
 
-// One reading of a workload.
-class RequestReader {
- public:
-  virtual ~RequestReader() = default;
-  // The next request in order of arrival; null behind the last. It may refer to the StreamedWorkload, which
-  // must outlive it. Throws UserError where a file no longer holds what it did.
-  virtual std::shared_ptr<const WorkloadRequest> next() = 0;
-};
+// One reading of a workload: the next request in order of arrival; null after the last. Throws UserError
+// where a file no longer holds what it did.
+using RequestReader = std::function<std::shared_ptr<const WorkloadRequest>()>;
 
 class StreamedWorkload {
  public:
   virtual ~StreamedWorkload() = default;
-  virtual const WorkloadOutline& outline() const = 0;
-  // A reading from the beginning. May be called by several threads at once.
-  virtual std::unique_ptr<RequestReader> read() const = 0;
+  const WorkloadOutline& outline() const { return outline_; }
+  // A reading from the beginning. The workload must outlive it. May be called by several threads at once.
+  RequestReader read() const { return read_(); }
+
+ protected:
+  StreamedWorkload() = default;
+  StreamedWorkload(WorkloadOutline outline, std::function<RequestReader()> read)
+      : outline_(std::move(outline)), read_(std::move(read)) {}
+  // The outline of what `read` reads, which it does once.
+  StreamedWorkload(std::string name, std::string format, std::vector<std::string> notes,
+                   std::function<RequestReader()> read);
+
+  WorkloadOutline outline_;
+  std::function<RequestReader()> read_;
 };
 
 // Looks at requests in order and makes their outline. Memory: a bit for each request and four bytes for each
 // session, where there are sessions.
 class OutlineBuilder {
  public:
-  void add(const WorkloadRequest& request);
-  // The same, where only the length of the prompt is known yet.
+  // `prompt_length`: tokens; the request may not have all of its prompt yet.
   void add(const WorkloadRequest& request, std::uint64_t prompt_length);
   // Without name, format and notes. REQUIRES: add() is not called afterwards.
   WorkloadOutline finish();
@@ -65,30 +72,18 @@ class OutlineBuilder {
   std::vector<std::uint32_t> last_of_session_;  // position + 1, by session
 };
 
-// `workload`, which is in memory and must outlive the result.
-class WorkloadView : public StreamedWorkload {
- public:
-  explicit WorkloadView(const Workload& workload);
-  const WorkloadOutline& outline() const override { return outline_; }
-  std::unique_ptr<RequestReader> read() const override;
-
- private:
-  const Workload& workload_;
-  WorkloadOutline outline_;
-};
-
-// The same with the workload in it.
 class WorkloadInMemory : public StreamedWorkload {
  public:
-  explicit WorkloadInMemory(Workload workload) : workload_(std::move(workload)), view_(workload_) {}
-  WorkloadInMemory(const WorkloadInMemory&) = delete;
-  WorkloadInMemory& operator=(const WorkloadInMemory&) = delete;
-  const WorkloadOutline& outline() const override { return view_.outline(); }
-  std::unique_ptr<RequestReader> read() const override { return view_.read(); }
+  explicit WorkloadInMemory(Workload workload)
+      : WorkloadInMemory(std::make_shared<const Workload>(std::move(workload))) {}
+  explicit WorkloadInMemory(const std::shared_ptr<const Workload>& workload);
+};
 
- private:
-  const Workload workload_;
-  const WorkloadView view_;
+// The same of a workload that must outlive it.
+class WorkloadView : public WorkloadInMemory {
+ public:
+  explicit WorkloadView(const Workload& workload)
+      : WorkloadInMemory(std::shared_ptr<const Workload>(std::shared_ptr<void>(), &workload)) {}
 };
 
 // Of all requests: differs where a priced run of them may. Reads all of the workload.

@@ -18,29 +18,6 @@ void check_range(const char* flag, std::uint64_t value, std::uint64_t max) {
   }
 }
 
-class RandomReader : public RequestReader {
- public:
-  RandomReader(const RandomOptions& options, NumpyRandom inputs, NumpyRandom outputs)
-      : options_(options), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
-
-  std::shared_ptr<const WorkloadRequest> next() override {
-    if (read_ == options_.num_prompts) return nullptr;
-    ++read_;
-    auto request = std::make_shared<WorkloadRequest>();
-    const std::uint32_t length = inputs_.length(options_.random_input_len, options_.random_range_ratio);
-    request->prompt.append({next_id_, length});
-    request->max_new_tokens = outputs_.length(options_.random_output_len, options_.random_range_ratio);
-    next_id_ += length;
-    return request;
-  }
-
- private:
-  const RandomOptions& options_;
-  NumpyRandom inputs_, outputs_;
-  std::uint64_t read_ = 0;
-  kvcache::TokenId next_id_ = 0;
-};
-
 }  // namespace
 
 void check(const RandomOptions& options) {
@@ -56,27 +33,38 @@ void check(const RandomOptions& options) {
   }
 }
 
-RandomWorkload::RandomWorkload(const RandomOptions& options, NumpyRandom random)
-    : options_(options), inputs_(random), outputs_(std::move(random)) {
+RandomWorkload::RandomWorkload(const RandomOptions& options, NumpyRandom random, NumpyRandom* after) {
   check(options);
+  const auto draw = [options](NumpyRandom& from, std::uint64_t length) {
+    return from.length(length, options.random_range_ratio);
+  };
+  // The benchmark draws all input lengths before all output lengths: the generator in front of both.
+  const NumpyRandom inputs = random;
   std::uint32_t shortest = std::numeric_limits<std::uint32_t>::max();
   for (std::uint64_t i = 0; i < options.num_prompts; ++i)
-    shortest = std::min(shortest, outputs_.length(options.random_input_len, options.random_range_ratio));
+    shortest = std::min(shortest, draw(random, options.random_input_len));
+  const NumpyRandom outputs = random;
+  if (after != nullptr) {
+    for (std::uint64_t i = 0; i < options.num_prompts; ++i) draw(random, options.random_output_len);
+    *after = random;
+  }
   outline_.name = outline_.format = "random";
   outline_.requests = options.num_prompts;
   outline_.shortest_prompt = shortest;
   outline_.without_accept_lens = 0;
-}
-
-std::unique_ptr<RequestReader> RandomWorkload::read() const {
-  return std::make_unique<RandomReader>(options_, inputs_, outputs_);
-}
-
-NumpyRandom RandomWorkload::random_after() const {
-  NumpyRandom random = outputs_;
-  for (std::uint64_t i = 0; i < options_.num_prompts; ++i)
-    random.length(options_.random_output_len, options_.random_range_ratio);
-  return random;
+  read_ = [=] {
+    return [=, read = std::uint64_t{0}, next_id = kvcache::TokenId{0}, inputs = inputs,
+            outputs = outputs]() mutable -> std::shared_ptr<const WorkloadRequest> {
+      if (read == options.num_prompts) return nullptr;
+      ++read;
+      auto request = std::make_shared<WorkloadRequest>();
+      const std::uint32_t length = draw(inputs, options.random_input_len);
+      request->prompt.append({next_id, length});
+      request->max_new_tokens = draw(outputs, options.random_output_len);
+      next_id += length;
+      return request;
+    };
+  };
 }
 
 }  // namespace tpsim::scheduler

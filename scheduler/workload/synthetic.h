@@ -30,20 +30,10 @@ class RandomWorkload : public StreamedWorkload {
  public:
   // Throws as check() does.
   explicit RandomWorkload(const RandomOptions& options)
-      : RandomWorkload(options, NumpyRandom(options.seed)) {}
-  // Of a generator that other things were drawn from before.
-  RandomWorkload(const RandomOptions& options, NumpyRandom random);
-
-  const WorkloadOutline& outline() const override { return outline_; }
-  std::unique_ptr<RequestReader> read() const override;
-  // The generator behind all that was drawn.
-  NumpyRandom random_after() const;
-
- private:
-  RandomOptions options_;
-  // The benchmark draws all input lengths before all output lengths: the generator in front of both.
-  NumpyRandom inputs_, outputs_;
-  WorkloadOutline outline_;
+      : RandomWorkload(options, NumpyRandom(options.seed), nullptr) {}
+  // Of a generator that other things were drawn from before. `after`, unless null, becomes the one after all
+  // that this draws.
+  RandomWorkload(const RandomOptions& options, NumpyRandom random, NumpyRandom* after);
 };
 
 }  // namespace tpsim::scheduler

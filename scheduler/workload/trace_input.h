@@ -44,7 +44,7 @@ class TraceInput {
   // or next_filled_line().
   void unread_line();
 
-  // One byte, or -1 at the end. next_line() continues behind it.
+  // One byte, or -1 at the end. next_line() continues after it.
   int get() {
     if (begin_ == end_ && !fill()) return -1;
     const auto byte = static_cast<unsigned char>(buffer_[begin_++]);
@@ -59,7 +59,7 @@ class TraceInput {
   Place place_of_next_byte() const { return {name_, lines_begun_ + 1}; }
 
  private:
-  // Reads more bytes behind end_, keeping [begin_, end_); false at the end of the source.
+  // Reads more bytes after end_, keeping [begin_, end_); false at the end of the source.
   bool fill();
 
   std::unique_ptr<ByteSource> source_;

@@ -1,24 +1,24 @@
-// Reads a trace file of any supported format into a Workload.
-//
-//   mooncake  JSON lines: timestamp (ms), input_length, output_length, hash_ids (one per 512-token block)
-//   azure     CSV: TIMESTAMP, ContextTokens, GeneratedTokens
-//   burstgpt  CSV: Timestamp, [Session ID, Elapsed time,] Model, Request tokens, Response tokens, …
-//   sharegpt  JSON array or lines of objects with prompt_len and output_len (or token-id arrays)
-//   tpsim     JSON lines: arrival_time, prompt, max_new_tokens, … (what `tpsim trace` writes)
-//
-// Where a format knows prompts only by their length, every prompt gets ids of its own: nothing is shared.
+// Reads a trace file of any supported format (format_*.cc). Where a format knows prompts only by their
+// length, every prompt gets ids of its own: nothing is shared.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "scheduler/workload/read_options.h"
+#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
+
+struct ReadOptions {
+  std::string format = "auto";  // "auto" or one of trace_format_names()
+  std::size_t num_prompts = 0;  // keep the first so many requests; 0 = all. The rest is not looked at.
+  bool sort = false;            // put requests in order of arrival; false: refuse a file that is not
+};
 
 // The names that ReadOptions::format accepts besides "auto".
 std::vector<std::string> trace_format_names();
@@ -29,5 +29,20 @@ Workload read_trace(const std::filesystem::path& path, const ReadOptions& option
 
 // The same from memory; `name` stands for the file in messages and becomes Workload::name.
 Workload read_trace(std::string_view bytes, const std::string& name, const ReadOptions& options = {});
+
+// The requests that stay in memory take as many bytes at most: 120,000 with short prompts.
+inline constexpr std::size_t kMostHeldBytes = std::size_t{32} << 20;
+
+// A trace file as a workload that is read while it is served. Throws UserError as read_trace() does.
+//
+// The file is read twice. The first reading finds every mistake and makes the outline; requests are held
+// meanwhile, and where the trace is short it stays in memory. Of a longer one nothing stays but a bit for
+// each request, where there are conversations of several turns, and each run reads the file again. The first
+// reading holds four bytes and a hash (label_numbers.h) for every conversation, a later one the hash of those
+// that go on.
+//
+// Traces that are to be put in order and are not (ReadOptions::sort) stay in memory whatever their length.
+std::unique_ptr<StreamedWorkload> open_trace(const std::filesystem::path& path, const ReadOptions& options,
+                                             std::size_t most_held_bytes = kMostHeldBytes);
 
 }  // namespace tpsim::scheduler

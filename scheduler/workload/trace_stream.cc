@@ -29,7 +29,7 @@ const KnownFormat& format_named(std::string_view name) {
     if (format.name == name) return format;
   }
   throw_user_error("there is no trace format {}; the formats are auto, {}", in_quotes(name),
-                   fmt::join(TraceStream::format_names(), ", "));
+                   fmt::join(trace_format_names(), ", "));
 }
 
 // A JSON format by keys that only it has; "" for none.
@@ -76,14 +76,14 @@ std::string_view detect_format(TraceInput& input, JsonRecords& records) {
   }
   if (format.empty()) {
     place.fail("the trace format is not known; the file begins with {}, and the formats tried are {}",
-               in_quotes(text), fmt::join(TraceStream::format_names(), ", "));
+               in_quotes(text), fmt::join(trace_format_names(), ", "));
   }
   return format;
 }
 
 }  // namespace
 
-std::vector<std::string> TraceStream::format_names() {
+std::vector<std::string> trace_format_names() {
   std::vector<std::string> names;
   names.reserve(kFormats.size());
   for (const KnownFormat& format : kFormats) names.emplace_back(format.name);

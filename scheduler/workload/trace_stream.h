@@ -13,9 +13,9 @@
 #include "scheduler/workload/byte_source.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/label_numbers.h"
-#include "scheduler/workload/read_options.h"
 #include "scheduler/workload/trace_formats.h"
 #include "scheduler/workload/trace_input.h"
+#include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {
 
@@ -25,7 +25,7 @@ class TraceStream {
   TraceStream(std::unique_ptr<ByteSource> source, const std::string& name, const ReadOptions& options);
 
   // The next request, with its session and namespace numbered and checked against those before it; its
-  // arrival time counts from the zero of the file. `record` is overwritten. False behind the last, or behind
+  // arrival time counts from the zero of the file. `record` is overwritten. False after the last, or after
   // ReadOptions::num_prompts. Throws UserError "FILE:LINE: …".
   bool next(TraceRecord& record);
   // No later request is of this session (TraceRecord::session).
@@ -42,8 +42,6 @@ class TraceStream {
   // returned false. Throws UserError where there was no request, or where ids leave no room for such prompts.
   kvcache::TokenId first_unique_id() const;
 
-  // The names that ReadOptions::format accepts besides "auto".
-  static std::vector<std::string> format_names();
   // Throws UserError for a name that is no format's.
   static void check_format_name(const std::string& format);
   // Throws UserError where a trace lasts longer than kMaxSeconds.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "proto/base/error.h"
 #include "proto/base/output_file.h"
@@ -27,39 +28,31 @@ void put(Buffer& out, fmt::format_string<Args...> format, Args&&... args) {
                    index + 1, format, what);
 }
 
-[[noreturn]] void refuse_unsized(std::size_t index) {
-  throw_user_error(
-      "request {} has images of unknown size, which no format but its own can hold; give the trace as it is "
-      "to "
-      "tpsim run, with --image-resolution",
-      index + 1);
+// `text` of each of `values`, as a JSON array.
+template <typename Values, typename Text>
+void put_list(Buffer& out, const Values& values, const Text& text) {
+  char separator = '[';
+  for (const auto& value : values) put(out, "{}{}", std::exchange(separator, ','), text(value));
+  put(out, "]");
 }
 
 void put_runs(Buffer& out, const kvcache::TokenSequence& sequence) {
-  char separator = '[';
-  for (const kvcache::TokenRun& run : sequence.runs()) {
-    put(out, "{}[{},{}]", separator, run.first, run.length);
-    separator = ',';
-  }
-  put(out, "]");
+  put_list(out, sequence.runs(),
+           [](const kvcache::TokenRun& run) { return fmt::format("[{},{}]", run.first, run.length); });
 }
 
 void put_images(Buffer& out, const WorkloadRequest& request) {
   if (request.images.empty()) return;
-  const auto list = [&](std::string_view name, const auto& value) {
-    put(out, ",\"{}\":", name);
-    char separator = '[';
-    for (const ImageInput& image : request.images) {
-      put(out, "{}{}", separator, value(image));
-      separator = ',';
-    }
-    put(out, "]");
-  };
-  list("images", [](const ImageInput& image) { return fmt::format("[{},{}]", image.width, image.height); });
+  put(out, ",\"images\":");
+  put_list(out, request.images,
+           [](const ImageInput& image) { return fmt::format("[{},{}]", image.width, image.height); });
   // Images without a name get one again when they are read.
-  if (request.images.front().content < std::uint64_t{1} << 63)
-    list("image_ids", [](const ImageInput& image) { return image.content; });
-  list("image_positions", [](const ImageInput& image) { return image.position; });
+  if (request.images.front().content < std::uint64_t{1} << 63) {
+    put(out, ",\"image_ids\":");
+    put_list(out, request.images, [](const ImageInput& image) { return image.content; });
+  }
+  put(out, ",\"image_positions\":");
+  put_list(out, request.images, [](const ImageInput& image) { return image.position; });
 }
 
 std::string format_tpsim(const Workload& workload) {
@@ -67,7 +60,11 @@ std::string format_tpsim(const Workload& workload) {
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     const WorkloadRequest& request = workload.requests[i];
     StopFlag::throw_if_requested();
-    if (request.images_in_prompt) refuse_unsized(i);
+    if (request.images_in_prompt)
+      throw_user_error(
+          "request {} has images of unknown size, which no format but its own can hold; give the trace as it "
+          "is to tpsim run, with --image-resolution",
+          i + 1);
     put(out, "{{\"arrival_time\":{},\"prompt\":", request.arrival_time);
     put_runs(out, request.prompt);
     put(out, ",\"max_new_tokens\":{}", request.max_new_tokens);

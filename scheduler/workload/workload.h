@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kvcache/token_runs.h"
@@ -25,6 +26,10 @@ struct SamplingParams {
   bool ignore_eos = true;  // generate max_new_tokens whatever comes, as benchmarks do
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
+
+// The most that is read of images, wherever a request has them from: beyond it a number is a slip of the pen.
+inline constexpr std::uint32_t kMostPixels = 65536;  // of a side
+inline constexpr std::uint32_t kMostImages = 1000;   // of a request
 
 // An image of a prompt.
 struct ImageInput {
@@ -61,10 +66,10 @@ struct WorkloadRequest {
   double image_prepare_seconds = 0, image_receive_seconds = 0;
   friend bool operator==(const WorkloadRequest&, const WorkloadRequest&) = default;
 
-  template <typename Archive>
-  void serialize(Archive& archive) {
-    archive(arrival_time, prompt, max_new_tokens, priority, extra_key, session, think_time, output,
-            accept_lens, sampling, images, images_in_prompt, image_prepare_seconds, image_receive_seconds);
+  auto state() {
+    return std::tie(arrival_time, prompt, max_new_tokens, priority, extra_key, session, think_time, output,
+                    accept_lens, sampling, images, images_in_prompt, image_prepare_seconds,
+                    image_receive_seconds);
   }
 };
 
@@ -75,5 +80,12 @@ struct Workload {
   std::vector<std::string> extra_keys = {""};  // namespaces
   std::vector<std::string> notes;              // what a reader left out, one sentence each, for the user
 };
+
+// Puts requests in order of arrival (equal times keep their order), moves the first arrival to 0 and numbers
+// sessions and namespaces by first appearance.
+void sort_by_arrival(Workload& workload);
+
+// Moves the first request to 0, and all others with it.
+void start_at_zero(Workload& workload);
 
 }  // namespace tpsim::scheduler

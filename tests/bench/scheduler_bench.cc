@@ -26,7 +26,7 @@ void BM_DecodeStep(benchmark::State& state) {
   double now = 0;
   PassResult result;
   const auto step = [&] {
-    ScheduleBatch* batch = scheduler->get_next_batch_to_run(now);
+    ScheduleBatch* batch = scheduler->end_pass(scheduler->begin_pass(now, 0), true);
     scheduler->write_forward_batch(*batch, message);
     now += 0.01;
     scheduler->process_batch_result(*batch, now, result);

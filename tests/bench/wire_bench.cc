@@ -36,7 +36,7 @@ struct Stream {
   }
   // One pass through the wire; returns its bytes.
   std::size_t step() {
-    ScheduleBatch* batch = scheduler->get_next_batch_to_run(now);
+    ScheduleBatch* batch = scheduler->end_pass(scheduler->begin_pass(now, 0), true);
     scheduler->write_forward_batch(*batch, message);
     message.set_sequence_number(sequence_number++);
     message.SerializeToString(&bytes);

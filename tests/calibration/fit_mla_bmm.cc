@@ -26,7 +26,7 @@ int run(int argc, char** argv) {
   for (const bool fp8 : {false, true}) {
     const std::vector<calibrate::BmmRow> rows = calibrate::bmm_rows(folder, fp8);
     if (rows.empty()) continue;
-    calibrate::BmmFit fit = calibrate::fit_bmm(rows, fp8, *read_in);
+    calibrate::ClassFit fit = calibrate::fit_bmm(rows, fp8, *read_in);
     fit.entry.set_source("mla_bmm_perf of " + folder.filename().string() + ", " +
                          std::to_string(rows.size()) +
                          " rows (AIConfigurator, Apache-2.0); the errors are those of one row in five, left "

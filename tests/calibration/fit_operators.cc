@@ -28,7 +28,7 @@ int run(int argc, char** argv) {
     if (argc == 5 && !name.starts_with(argv[4])) continue;
     const std::vector<OperatorRow> rows = operator_rows(folder, name, *profile);
     if (rows.size() < calibrate::kLeastRows) continue;
-    calibrate::OperatorFit fit = calibrate::fit_operator(name, rows, *profile);
+    calibrate::ClassFit fit = calibrate::fit_operator(name, rows, *profile);
     const MatrixRows* matrix = matrix_rows_of(name);
     fit.entry.set_source(fmt::format(
         "{} rows of {}, {} of them (AIConfigurator, Apache-2.0); the errors are those of one row in "

@@ -71,10 +71,7 @@ struct State {
 
   template <typename Archive>
   void serialize(Archive& archive) {
-    archive(parts, bits, numbers, queue, maybe, names, table, sorted, set, two, owned);
-    archive.pointers(named);
-    archive.pointer(one);
-    archive(shared);
+    archive(parts, bits, numbers, queue, maybe, names, table, sorted, set, two, owned, named, one, shared);
     archive.array(zeros, 5000);
   }
 };

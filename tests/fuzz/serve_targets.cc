@@ -12,7 +12,7 @@
 
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
 #include "launch/serve/wire/request_reader.h"
 #include "tests/fuzz/fuzz_targets.h"
@@ -132,7 +132,7 @@ void text(std::string_view bytes) {
   }
 }
 
-constexpr launch::ReadLimits kReadLimits = {.max_head_bytes = 1024, .max_body_bytes = 512};
+const launch::WireConfig kLimits = {.max_body_bytes = 512, .max_head_bytes = 1024};
 
 struct Requests {
   std::vector<std::string> whole;  // each as text
@@ -144,7 +144,7 @@ struct Requests {
 // later: Beast looks for the end of a head first where it has seen a part of it.)
 Requests requests_in(std::string_view bytes, std::size_t piece) {
   Requests all;
-  launch::RequestReader reader(kReadLimits);
+  launch::RequestReader reader(kLimits);
   std::string pending;
   while (true) {
     const launch::RequestReader::State state = reader.read(pending);
@@ -156,7 +156,7 @@ Requests requests_in(std::string_view bytes, std::size_t piece) {
     }
     if (state == launch::RequestReader::State::kDone) {
       const auto [request, framing] = reader.take();
-      check(request.body.size() <= kReadLimits.max_body_bytes, "a body has its limit");
+      check(request.body.size() <= kLimits.max_body_bytes, "a body has its limit");
       check(request.path.find('?') == std::string::npos, "a path has no query");
       std::string& text = all.whole.emplace_back();
       for (const std::string& part : {request.method, request.path, request.query, request.authorization,

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "proto/base/error.h"
+#include "rank/weights/checkpoint_json.h"
 #include "rank/weights/quantised_tensor.h"
-#include "rank/weights/safetensors_header.h"
-#include "rank/weights/stored_view.h"
-#include "rank/weights/weight_map.h"
+#include "rank/weights/safetensors.h"
+#include "rank/weights/stored_type.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/unit/rank/weights/safetensors_writer.h"
 
@@ -20,7 +20,7 @@ void check(bool holds, const char* what) {
   if (!holds) throw std::logic_error(what);
 }
 
-// What safetensors_header.h promises, and that what it promises can be read.
+// What SafetensorsHeader promises, and that what it promises can be read.
 void check_header(const rank::SafetensorsHeader& header, std::string_view file) {
   check(header.data_begin() <= file.size(), "the data begins in the file");
   const std::string_view data = file.substr(header.data_begin());

@@ -1,5 +1,5 @@
 """Pixels of an image that has a number, a width and a height and no picture, as a model's processor would hand them
-over: the generator of rank/numeric/vision/pixels.h, a splitmix64 of a counter, as fp32 in [-1, 1)."""
+over: the generator of rank/numeric/vision/patches.h, a splitmix64 of a counter, as fp32 in [-1, 1)."""
 
 import numpy
 import torch

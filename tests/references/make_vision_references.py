@@ -6,7 +6,7 @@ greedy tokens behind each.
 Usage: make_vision_references.py FOLDER [NAME ...]      FOLDER: tests/golden/vision; NAME: only these
 
 Images have a number, a width and a height, and no picture: their pixels, as the model's processor would hand them
-over, come from the generator of rank/numeric/vision/pixels.h, which pixels() below is written after. Needs torch,
+over, come from the generator of rank/numeric/vision/patches.h, which pixels() below is written after. Needs torch,
 transformers, numpy and safetensors. The values in the repository were made with Transformers 5.23 and PyTorch 2.15. A
 run writes FOLDER/NAME/{config.json, preprocessor_config.json, model.safetensors, reference.json}.
 """

@@ -3,31 +3,151 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "launch/cli/standard_output.h"
-#include "launch/commands/trace/inspect_report.h"
 #include "proto/base/error.h"
 #include "scheduler/workload/conversations.h"
 #include "scheduler/workload/statistics.h"
-#include "scheduler/workload/streamed_trace.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
 
 namespace tpsim::launch {
 namespace {
 
-using SetAction = std::function<void(TraceAction)>;
+using scheduler::Distribution;
+using scheduler::WorkloadStatistics;
+
+// 12345678 → "12,345,678", whatever the locale.
+std::string grouped(std::uint64_t value) {
+  std::string digits = fmt::format("{}", value);
+  for (std::size_t at = digits.size(); at > 3;) {
+    at -= 3;
+    digits.insert(at, 1, ',');
+  }
+  return digits;
+}
+
+// A bar of `length` eighths of a character cell.
+std::string bar(std::size_t eighths) {
+  constexpr std::array<std::string_view, 8> kPartial = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  std::string out;
+  for (std::size_t i = 0; i < eighths / 8; ++i) out += "█";
+  return out + std::string(kPartial[eighths % 8]);
+}
+
+nlohmann::ordered_json to_json(const Distribution& d) {
+  return {{"mean", d.mean}, {"p1", d.p1},   {"p5", d.p5},   {"p25", d.p25}, {"p50", d.p50},
+          {"p75", d.p75},   {"p90", d.p90}, {"p95", d.p95}, {"p99", d.p99}, {"max", d.max}};
+}
+
+void put_distribution(fmt::memory_buffer& out, std::string_view name, const Distribution& d) {
+  fmt::format_to(std::back_inserter(out),
+                 "  {:<8}{:>9.1f}{:>9.0f}{:>9.0f}{:>9.0f}{:>9.0f}{:>9.0f}{:>9.0f}{:>9.0f}{:>9.0f}{:>9.0f}\n",
+                 name, d.mean, d.p1, d.p5, d.p25, d.p50, d.p75, d.p90, d.p95, d.p99, d.max);
+}
+
+void put_seconds(fmt::memory_buffer& out, std::string_view name, const Distribution& d) {
+  fmt::format_to(std::back_inserter(out),
+                 "  {:<18}mean {:.1f} s, p50 {:.1f}, p90 {:.1f}, p99 {:.1f}, max {:.1f}\n", name, d.mean,
+                 d.p50, d.p90, d.p99, d.max);
+}
+
+// For a terminal: a table of lengths, the best hit rates and a bar for each interval of time.
+std::string inspect_text(const WorkloadStatistics& s) {
+  fmt::memory_buffer out;
+  const auto put = [&out](auto format, const auto&... args) {
+    fmt::format_to(std::back_inserter(out), fmt::runtime(format), args...);
+  };
+  put("{} ({})\n", s.name, s.format);
+  for (const std::string& note : s.notes) put("  note: {}\n", note);
+  put("  requests          {}\n", grouped(s.requests));
+  put("  prompt tokens     {} in {} runs\n", grouped(s.input_tokens), grouped(s.prompt_runs));
+  put("  generated tokens  {}\n", grouped(s.output_tokens));
+  if (s.sessions > 0) {
+    put("  conversations     {} of {:.2f} turns, at most {:.0f}\n", grouped(s.sessions), s.session_turns.mean,
+        s.session_turns.max);
+    if (s.turns < s.requests) put("  single requests   {}\n", grouped(s.requests - s.turns));
+    const std::uint64_t later = s.turns - s.sessions;
+    if (later > 0) put_seconds(out, "between turns", s.turn_gap);
+    if (s.named_think > 0) put_seconds(out, "think times", s.think_time);
+    if (s.named_think < later) {
+      put("  {} of {} later turns name no think time: they keep their distance to the turn before\n",
+          grouped(later - s.named_think), grouped(later));
+    }
+  }
+  if (s.namespaces > 1) put("  cache namespaces  {}\n", grouped(s.namespaces));
+  if (s.duration > 0) {
+    put("  duration          {:.1f} s, {:.3f} requests/s, burstiness {:.2f} (1 = Poisson)\n", s.duration,
+        s.request_rate, s.burstiness);
+  } else {
+    put("  duration          0 s: all requests arrive at once\n");
+  }
+  put("\n  {:<8}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}\n", "tokens", "mean", "p1", "p5", "p25",
+      "p50", "p75", "p90", "p95", "p99", "max");
+  put_distribution(out, "prompt", s.input_length);
+  put_distribution(out, "output", s.output_length);
+  put("\n  best possible prefix hit rate (unlimited cache, every request done before the next)\n");
+  for (const scheduler::BestHitRate& best : s.best_hit_rates) {
+    put("  page size {:<4} {:>6.2f}%  {} tokens\n", best.page_size, 100 * best.hit_rate,
+        grouped(best.hit_tokens));
+  }
+  if (!s.arrivals.empty()) {
+    put("\n  requests/s over time, {:.4g} s a line\n", s.interval);
+    const std::uint64_t most = *std::max_element(s.arrivals.begin(), s.arrivals.end());
+    constexpr std::uint64_t kWidth = 50 * 8;
+    for (std::size_t i = 0; i < s.arrivals.size(); ++i) {
+      put("  {:>9.1f} s {:>9.3f} {}\n", static_cast<double>(i) * s.interval,
+          static_cast<double>(s.arrivals[i]) / s.interval, bar(s.arrivals[i] * kWidth / most));
+    }
+  }
+  return fmt::to_string(out);
+}
+
+// The same figures as one JSON object, unrounded.
+std::string inspect_json(const WorkloadStatistics& s) {
+  nlohmann::ordered_json json = {{"name", s.name},
+                                 {"format", s.format},
+                                 {"notes", s.notes},
+                                 {"requests", s.requests},
+                                 {"sessions", s.sessions},
+                                 {"turns", s.turns},
+                                 {"named_think_times", s.named_think},
+                                 {"session_turns", to_json(s.session_turns)},
+                                 {"turn_gap", to_json(s.turn_gap)},
+                                 {"think_time", to_json(s.think_time)},
+                                 {"namespaces", s.namespaces},
+                                 {"total_input_tokens", s.input_tokens},
+                                 {"total_output_tokens", s.output_tokens},
+                                 {"prompt_runs", s.prompt_runs},
+                                 {"input_length", to_json(s.input_length)},
+                                 {"output_length", to_json(s.output_length)},
+                                 {"duration", s.duration},
+                                 {"request_rate", s.request_rate},
+                                 {"burstiness", s.burstiness},
+                                 {"interval", s.interval},
+                                 {"arrivals", s.arrivals},
+                                 {"best_hit_rates", nlohmann::ordered_json::array()}};
+  for (const scheduler::BestHitRate& best : s.best_hit_rates) {
+    json["best_hit_rates"].push_back(
+        {{"page_size", best.page_size}, {"hit_tokens", best.hit_tokens}, {"hit_rate", best.hit_rate}});
+  }
+  // A file name need not be UTF-8; JSON must be.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
 
 std::string format_list(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));
@@ -135,18 +255,18 @@ CLI::Option* add_real(CLI::App& command, const std::string& name, double& value,
 
 // The flags live as long as the command: CLI11 keeps references to them.
 template <typename Flags>
-std::shared_ptr<Flags> flags_of(CLI::App& command, const SetAction& set_action, int (*act)(const Flags&)) {
+std::shared_ptr<Flags> flags_of(CLI::App& command, Action& action, int (*act)(const Flags&)) {
   auto flags = std::make_shared<Flags>();
   command.option_defaults()->always_capture_default();
-  command.final_callback([flags, set_action, act] { set_action([flags, act] { return act(*flags); }); });
+  command.final_callback([flags, &action, act] { action = [flags, act] { return act(*flags); }; });
   return flags;
 }
 
-void add_inspect(CLI::App& trace, const SetAction& set_action) {
+void add_inspect(CLI::App& trace, Action& action) {
   CLI::App& command = *trace.add_subcommand(
       "inspect",
       "Print counts, length percentiles, arrivals over time and the best possible prefix hit rate");
-  const auto flags = flags_of<InspectFlags>(command, set_action, inspect);
+  const auto flags = flags_of<InspectFlags>(command, action, inspect);
   command.add_option("FILE", flags->file, "Trace file, plain or gzip-compressed")->required();
   command.add_option("--format", flags->read.format,
                      "auto, or " + format_list(scheduler::trace_format_names()));
@@ -160,10 +280,10 @@ void add_inspect(CLI::App& trace, const SetAction& set_action) {
   command.add_flag("--json", flags->json, "Print one JSON object");
 }
 
-void add_convert(CLI::App& trace, const SetAction& set_action) {
+void add_convert(CLI::App& trace, Action& action) {
   CLI::App& command =
       *trace.add_subcommand("convert", "Write a trace in another format, in order, or at another speed");
-  const auto flags = flags_of<ConvertFlags>(command, set_action, convert);
+  const auto flags = flags_of<ConvertFlags>(command, action, convert);
   command.add_option("IN", flags->input, "Trace file, plain or gzip-compressed")->required();
   command.add_option("OUT", flags->output, "File to write; compressed if its name ends in .gz")->required();
   command.add_option("--from", flags->read.format,
@@ -177,10 +297,10 @@ void add_convert(CLI::App& trace, const SetAction& set_action) {
             "Keep this many requests, the first ones; 0 = all");
 }
 
-void add_generate(CLI::App& trace, const SetAction& set_action) {
+void add_generate(CLI::App& trace, Action& action) {
   CLI::App& command = *trace.add_subcommand(
       "generate", "Make a trace of multi-turn conversations with shared system prompts and bursty arrivals");
-  const auto flags = flags_of<GenerateFlags>(command, set_action, generate);
+  const auto flags = flags_of<GenerateFlags>(command, action, generate);
   scheduler::ConversationOptions& o = flags->options;
   command.add_option("--output", flags->output, "File to write; compressed if its name ends in .gz")
       ->required();
@@ -212,11 +332,11 @@ void add_generate(CLI::App& trace, const SetAction& set_action) {
 
 }  // namespace
 
-void add_trace_commands(CLI::App& trace, const SetAction& set_action) {
+void add_trace_commands(CLI::App& trace, Action& action) {
   trace.require_subcommand(1);
-  add_generate(trace, set_action);
-  add_inspect(trace, set_action);
-  add_convert(trace, set_action);
+  add_generate(trace, action);
+  add_inspect(trace, action);
+  add_convert(trace, action);
 }
 
 }  // namespace tpsim::launch

@@ -1,7 +1,7 @@
 // `tpsim trace generate | inspect | convert`.
 #pragma once
 
-#include <functional>
+#include "launch/cli/action.h"
 
 namespace CLI {
 class App;
@@ -9,11 +9,8 @@ class App;
 
 namespace tpsim::launch {
 
-// What a chosen subcommand does; its result is the exit status. It may throw UserError.
-using TraceAction = std::function<int()>;
-
-// Adds the subcommands of `trace`. When one of them is given on the command line, its action is handed to
-// `set_action` at the end of parsing; nothing is carried out before.
-void add_trace_commands(CLI::App& trace, const std::function<void(TraceAction)>& set_action);
+// Adds the subcommands of `trace`. When one of them is given on the command line, `action` becomes what
+// carries it out at the end of parsing; it may throw UserError. `action` must outlive the parsing.
+void add_trace_commands(CLI::App& trace, Action& action);
 
 }  // namespace tpsim::launch

@@ -6,7 +6,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "launch/lab/calibrate/attention_space.h"
 #include "launch/lab/calibrate/row_plans.h"
 #include "proto/correction_surface.h"
 
@@ -25,8 +24,11 @@ class Fit {
 
   // Returns what is left of the loss.
   double search(PlanCoefficients& c);
-  std::vector<proto::CorrectionSurface> corrections(const PlanCoefficients& c) {
-    return mla_ ? mla_corrections(c) : full_corrections(c);
+  // Adds what the rows support beyond the formula with `c`.
+  void correct(const PlanCoefficients& c, proto::OperatorEfficiency& entry) {
+    CorrectionOptions options;
+    std::vector<SurfaceRow> rows = mla_ ? mla_rows(c) : full_rows(c, options);
+    add_corrections(std::move(rows), kPlanFeatures, correction_stages(planner_.kernel()), options, entry);
   }
   PlanCosts costs(const PlanCoefficients& c, const Corrections& corrections = {}) const {
     return planner_.costs(c, corrections);
@@ -36,8 +38,8 @@ class Fit {
   }
 
  private:
-  std::vector<proto::CorrectionSurface> full_corrections(const PlanCoefficients& c);
-  std::vector<proto::CorrectionSurface> mla_corrections(const PlanCoefficients& c);
+  std::vector<SurfaceRow> full_rows(const PlanCoefficients& c, CorrectionOptions& options);
+  std::vector<SurfaceRow> mla_rows(const PlanCoefficients& c);
 
   RowPlanner planner_;
   bool mla_;
@@ -61,7 +63,7 @@ void Fit::add(const AttentionSource& source) {
 double Fit::search(PlanCoefficients& c) {
   // Beyond it one row is as bad as another.
   const double far_off = mla_ ? 0.7 : 1.0;
-  const SearchSpace space = searched(rows_, planner_, c);
+  const CoordinateSearch search = searched(rows_, planner_, c);
   const auto loss = [&] {
     const PlanCosts now = costs(c);
     double sum = 0;
@@ -69,14 +71,14 @@ double Fit::search(PlanCoefficients& c) {
       if (p.searched) sum += p.weight * std::min(far_off, std::abs(std::log(price(p, now) / p.row->seconds)));
     return sum;
   };
-  return space.minimise(loss, mla_ ? 3 : 2);
+  return search.minimise(loss, mla_ ? 3 : 2);
 }
 
 // Sources count alike in the search for coefficients. A surface follows single rows: one of a small file that
 // counts as a hundred of a large table bends the grid for all of the table's around it.
 constexpr double kMostWeight = 16;
 
-std::vector<proto::CorrectionSurface> Fit::full_corrections(const PlanCoefficients& c) {
+std::vector<SurfaceRow> Fit::full_rows(const PlanCoefficients& c, CorrectionOptions& options) {
   // What a price would be with and without a factor of 2 tells what of it a factor multiplies.
   proto::OperatorEfficiency entry;
   entry.add_corrections()->add_factors(2000);
@@ -92,16 +94,14 @@ std::vector<proto::CorrectionSurface> Fit::full_corrections(const PlanCoefficien
   }
   constexpr std::size_t kFew = 1500;  // rows of which all can be left out in turn, and that need more care
   const bool few = surface_rows.size() < kFew;
-  CorrectionOptions options;
   options.smoothness = few ? std::vector<double>{0.2, 1, 4} : std::vector<double>{0.2};
   options.folds = few ? 4 : 2;
   options.better = 0.97;
   options.most_rows = 5000;
-  return choose_corrections(std::move(surface_rows), kPlanFeatures, correction_stages(planner_.kernel()),
-                            options);
+  return surface_rows;
 }
 
-std::vector<proto::CorrectionSurface> Fit::mla_corrections(const PlanCoefficients& c) {
+std::vector<SurfaceRow> Fit::mla_rows(const PlanCoefficients& c) {
   std::vector<SurfaceRow> surface_rows;
   const PlanCosts now = costs(c);
   for (const RowPlan& p : rows_) {
@@ -111,7 +111,7 @@ std::vector<proto::CorrectionSurface> Fit::mla_corrections(const PlanCoefficient
     if (ratio < 0.2 || ratio > 5) continue;  // the rest was off
     surface_rows.push_back({planner_.features(p, now), ratio, p.weight * own / (own + p.row->rest_seconds)});
   }
-  return choose_corrections(std::move(surface_rows), kPlanFeatures, correction_stages(planner_.kernel()));
+  return surface_rows;
 }
 
 }  // namespace
@@ -133,37 +133,27 @@ AttentionFit fit_attention(const proto::HardwareProfile& profile, const std::str
   AttentionFit out;
   out.entry.set_operator_class("attention." + backend + "." + kernels::class_suffix(kernel));
   write_coefficients(best, out.entry);
-  for (proto::CorrectionSurface& surface : fit.corrections(best))
-    *out.entry.add_corrections() = std::move(surface);
+  fit.correct(best, out.entry);
   const PlanCosts formula = fit.costs(best),
                   corrected = fit.costs(best, Corrections(&out.entry, kPlanFeatures));
-  std::vector<double> all, left_out, alone;
+  using attention::PlanCost, attention::Residency;
+  const std::string& name = out.entry.operator_class();
+  const PlanCosts before{PlanCost(profile, name, Residency::kHot), PlanCost(profile, name, Residency::kCold)};
+  std::vector<double> all, left_out, alone, then;
   for (const RowPlan& p : fit.rows()) {
     out.priced.push_back({p.row, fit.price(p, corrected), fit.price(p, formula), p.left_out});
     all.push_back(p.row->seconds / out.priced.back().seconds);
     if (!p.left_out) continue;
     left_out.push_back(all.back());
     alone.push_back(p.row->seconds / out.priced.back().formula_seconds);
+    then.push_back(p.row->seconds / fit.price(p, before));
   }
+  out.rows = fit.rows().size();
   out.left_out = relative_errors(left_out);
   out.formula = relative_errors(alone);
-  const RelativeErrors errors = left_out.empty() ? relative_errors(all) : out.left_out;
-  out.entry.set_median_error(errors.median);
-  out.entry.set_p90_error(errors.p90);
+  out.before = relative_errors(then);
+  out.set_errors(left_out.empty() ? relative_errors(all) : out.left_out);
   return out;
-}
-
-RelativeErrors errors_left_out(const proto::HardwareProfile& profile, const std::string& backend,
-                               kernels::AttentionKernel kernel, const AttentionFit& fit) {
-  using attention::PlanCost, attention::Residency;
-  const std::string& name = fit.entry.operator_class();
-  RowPlanner planner(profile, backend, kernel);
-  const PlanCosts costs{PlanCost(profile, name, Residency::kHot), PlanCost(profile, name, Residency::kCold)};
-  std::vector<double> ratios;
-  for (const AttentionFit::Priced& p : fit.priced)
-    if (p.left_out)
-      ratios.push_back(p.row->seconds / (p.row->rest_seconds + planner.price(planner.plan(*p.row), costs)));
-  return relative_errors(ratios);
 }
 
 }  // namespace tpsim::calibrate

@@ -22,10 +22,7 @@ struct AttentionSource {
   bool parted = false;
 };
 
-struct AttentionFit {
-  // All but `source`; its errors are those of rows left out (of all rows where none is).
-  proto::OperatorEfficiency entry;
-  RelativeErrors left_out, formula;  // of the rows left out; the second without the corrections
+struct AttentionFit : ClassFit {
   struct Priced {
     const kernels::AttentionRow* row;
     double seconds, formula_seconds;  // by the fit, and by its formula alone
@@ -39,9 +36,5 @@ struct AttentionFit {
 AttentionFit fit_attention(const proto::HardwareProfile& profile, const std::string& backend,
                            kernels::AttentionKernel kernel, std::span<const AttentionSource> sources,
                            const std::vector<PlanCoefficients>& starts = std::vector<PlanCoefficients>(1));
-
-// Errors of the rows of `fit` that are left out, at the prices of `profile`.
-RelativeErrors errors_left_out(const proto::HardwareProfile& profile, const std::string& backend,
-                               kernels::AttentionKernel kernel, const AttentionFit& fit);
 
 }  // namespace tpsim::calibrate

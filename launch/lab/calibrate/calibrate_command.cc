@@ -19,11 +19,9 @@
 #include "launch/cli/progress.h"
 #include "launch/cli/standard_output.h"
 #include "launch/cli/terminal.h"
-#include "launch/flags/logging.h"
 #include "launch/flags/server_args.h"
 #include "launch/lab/calibrate/fit_report.h"
 #include "launch/lab/calibrate/kernel_fits.h"
-#include "launch/lab/calibrate/profile_text.h"
 #include "launch/lab/calibrate/serving_fit.h"
 #include "launch/lab/calibrate/serving_rows.h"
 #include "launch/lab/measurements/measurement_formats.h"
@@ -49,9 +47,8 @@ void declare(FlagSet& flags, CalibrateArgs& args) {
   flags.group("Measurements");
   flags.add_list(
       "--from", "FILE",
-      "one or more files of measured loads as `tpsim validate --measurements` takes them; steps are "
-      "fitted where the server's log is there, of a server started with --decode-log-interval 1 "
-      "(required)",
+      "one or more files of measured loads as `tpsim validate --measurements` takes them; steps are fitted "
+      "where the server's log is there, of a server started with --decode-log-interval 1 (required)",
       [&args](std::string_view, const std::vector<std::string>& values) { args.from = values; });
   flags.add_value("--hardware", "GPU",
                   "what is calibrated: a GPU of the catalogue, or a profile's file (required)",

@@ -20,8 +20,10 @@ constexpr double kFixedWidth = 0.5;  // of a kernel's fixed time
 constexpr double kHostWidth = 0.7;
 constexpr double kFurthest = 1.5;  // logarithm of a factor: beyond 4.5 it is no matter of calibration
 
-const google::protobuf::FieldDescriptor* constant_field(const std::string& name) {
-  const auto* const field = proto::HardwareProfile::descriptor()->FindFieldByName(name);
+// A number of a profile, or of a class's entry.
+template <typename Message>
+const google::protobuf::FieldDescriptor* number_field(const std::string& name) {
+  const auto* const field = Message::descriptor()->FindFieldByName(name);
   return field != nullptr && field->cpp_type() == field->CPPTYPE_DOUBLE && !field->is_repeated() ? field
                                                                                                  : nullptr;
 }
@@ -64,6 +66,12 @@ std::vector<Coefficient> of_class(const std::string& name) {
   return {};
 }
 
+// The least and the greatest value that a profile may have.
+std::pair<double, double> range_of(const Coefficient& coefficient) {
+  const bool seconds = coefficient.field.ends_with("seconds");
+  return seconds ? std::pair(1e-9, 1.0) : std::pair(1e-3, 1.0);
+}
+
 }  // namespace
 
 std::vector<Coefficient> coefficients_of_run(const proto::RunReport& header) {
@@ -87,22 +95,22 @@ std::vector<Coefficient> coefficients_of_run(const proto::RunReport& header) {
 
 std::optional<double> value_of(const proto::HardwareProfile& profile, const Coefficient& coefficient) {
   if (coefficient.operator_class.empty()) {
-    const auto* const field = constant_field(coefficient.field);
+    const auto* const field = number_field<proto::HardwareProfile>(coefficient.field);
     return field == nullptr ? std::nullopt
                             : std::optional(profile.GetReflection()->GetDouble(profile, field));
   }
   const auto entry = entry_of(profile, coefficient.operator_class);
   if (!entry) return std::nullopt;
-  if (coefficient.field == "compute") return entry->compute();
-  if (coefficient.field == "memory") return entry->memory();
-  if (coefficient.field == "fixed_seconds") return entry->fixed_seconds();
+  if (const auto* const field = number_field<proto::OperatorEfficiency>(coefficient.field))
+    return entry->GetReflection()->GetDouble(*entry, field);
   const auto found = entry->parameters().find(coefficient.field);
   return found == entry->parameters().end() ? std::nullopt : std::optional(found->second);
 }
 
 void set_value(const Coefficient& coefficient, double value, proto::HardwareProfile& profile) {
   if (coefficient.operator_class.empty()) {
-    profile.GetReflection()->SetDouble(&profile, constant_field(coefficient.field), value);
+    profile.GetReflection()->SetDouble(&profile, number_field<proto::HardwareProfile>(coefficient.field),
+                                       value);
     return;
   }
   auto& entries = *profile.mutable_efficiencies();
@@ -113,12 +121,8 @@ void set_value(const Coefficient& coefficient, double value, proto::HardwareProf
     *entries.Add() = *entry_of(profile, coefficient.operator_class);
     entry = std::prev(entries.end());
   }
-  if (coefficient.field == "compute") {
-    entry->set_compute(value);
-  } else if (coefficient.field == "memory") {
-    entry->set_memory(value);
-  } else if (coefficient.field == "fixed_seconds") {
-    entry->set_fixed_seconds(value);
+  if (const auto* const field = number_field<proto::OperatorEfficiency>(coefficient.field)) {
+    entry->GetReflection()->SetDouble(&*entry, field, value);
   } else {
     (*entry->mutable_parameters())[coefficient.field] = value;
   }
@@ -126,11 +130,6 @@ void set_value(const Coefficient& coefficient, double value, proto::HardwareProf
 
 bool is_host_constant(const Coefficient& coefficient) {
   return coefficient.operator_class.empty() || coefficient.field == "launch_seconds";
-}
-
-std::pair<double, double> range_of(const Coefficient& coefficient) {
-  const bool seconds = coefficient.field.ends_with("seconds");
-  return seconds ? std::pair(1e-9, 1.0) : std::pair(1e-3, 1.0);
 }
 
 std::vector<Unknown> unknowns_of(const std::vector<Coefficient>& coefficients,

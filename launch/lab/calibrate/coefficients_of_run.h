@@ -32,8 +32,6 @@ std::vector<Coefficient> coefficients_of_run(const proto::RunReport& header);
 std::optional<double> value_of(const proto::HardwareProfile& profile, const Coefficient& coefficient);
 // REQUIRES: value_of() has one.
 void set_value(const Coefficient& coefficient, double value, proto::HardwareProfile& profile);
-// The least and the greatest value that a profile may have.
-std::pair<double, double> range_of(const Coefficient& coefficient);
 // Whether it is a time of the host's, which the loads of a release share, and not a kernel's.
 bool is_host_constant(const Coefficient& coefficient);
 

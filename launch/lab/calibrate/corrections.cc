@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -106,8 +107,6 @@ std::vector<SurfaceRow> some_of(std::span<const SurfaceRow> rows, std::size_t mo
   return some;
 }
 
-}  // namespace
-
 std::optional<proto::CorrectionSurface> choose_correction(std::span<const SurfaceRow> rows,
                                                           std::span<const std::string_view> features,
                                                           std::span<const GridWish> grids,
@@ -127,10 +126,7 @@ std::optional<proto::CorrectionSurface> choose_correction(std::span<const Surfac
     for (const SurfaceAxis& axis : axes) factors *= axis.points.size();
     if (axes.empty() || factors > rows.size()) continue;
     for (const double smoothness : options.smoothness) {
-      SurfaceOptions surface_options;
-      surface_options.smoothness = smoothness;
-      surface_options.least = options.least;
-      surface_options.most = options.most;
+      const SurfaceOptions surface_options{smoothness, options.least, options.most};
       const double now = score_unseen(some, features, axes, surface_options, options.folds);
       if (now >= best) continue;
       best = now;
@@ -142,19 +138,18 @@ std::optional<proto::CorrectionSurface> choose_correction(std::span<const Surfac
   return fit_surface(rows, features, chosen, chosen_options);
 }
 
-std::vector<proto::CorrectionSurface> choose_corrections(std::vector<SurfaceRow> rows,
-                                                         std::span<const std::string_view> features,
-                                                         std::span<const std::vector<GridWish>> stages,
-                                                         const CorrectionOptions& options) {
-  std::vector<proto::CorrectionSurface> surfaces;
+}  // namespace
+
+void add_corrections(std::vector<SurfaceRow> rows, std::span<const std::string_view> features,
+                     std::span<const std::vector<GridWish>> stages, const CorrectionOptions& options,
+                     proto::OperatorEfficiency& entry) {
   for (const std::vector<GridWish>& grids : stages) {
     auto surface = choose_correction(rows, features, grids, options);
     if (!surface) continue;
     const CorrectionSurface factors(*surface, features);
     for (SurfaceRow& row : rows) row.ratio /= factors.factor(row.features);
-    surfaces.push_back(*std::move(surface));
+    *entry.add_corrections() = *std::move(surface);
   }
-  return surfaces;
 }
 
 }  // namespace tpsim::calibrate

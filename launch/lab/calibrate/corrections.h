@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -31,15 +30,10 @@ struct CorrectionOptions {
   std::size_t most_rows = 100000;  // that the choice looks at, evenly
 };
 
-std::optional<proto::CorrectionSurface> choose_correction(std::span<const SurfaceRow> rows,
-                                                          std::span<const std::string_view> features,
-                                                          std::span<const GridWish> grids,
-                                                          const CorrectionOptions& options = {});
-
-// Surfaces that multiply: of each stage the best of its grids, or none, for what the stages before it left.
-std::vector<proto::CorrectionSurface> choose_corrections(std::vector<SurfaceRow> rows,
-                                                         std::span<const std::string_view> features,
-                                                         std::span<const std::vector<GridWish>> stages,
-                                                         const CorrectionOptions& options = {});
+// Adds surfaces that multiply to `entry`: of each stage the best of its grids, or none, for what the stages
+// before it left.
+void add_corrections(std::vector<SurfaceRow> rows, std::span<const std::string_view> features,
+                     std::span<const std::vector<GridWish>> stages, const CorrectionOptions& options,
+                     proto::OperatorEfficiency& entry);
 
 }  // namespace tpsim::calibrate

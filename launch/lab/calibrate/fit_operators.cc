@@ -59,7 +59,6 @@ class Candidate {
     for (const OperatorRow* row : rows) out.push_back(row->seconds / price(costs, name_, *row));
     return out;
   }
-  RelativeErrors errors(const Rows& rows) const { return relative_errors(ratios(rows)); }
 
  private:
   std::string name_;
@@ -70,38 +69,38 @@ class Candidate {
 class Search {
  public:
   Search(const std::string& name, const proto::HardwareProfile& profile) {
-    add(c_.memory, 0.02, 1);
-    add(c_.fixed_seconds, 2e-7, 5e-4);
+    search_.vary(c_.memory, 0.02, 1);
+    search_.vary(c_.fixed_seconds, 2e-7, 5e-4);
     if (is_collective(name)) {
       c_.per_gpu_seconds = 5e-7;
-      add(c_.per_gpu_seconds, 1e-9, 1e-4);
+      search_.vary(c_.per_gpu_seconds, 1e-9, 1e-4);
       if (!profile.nvlink()) {
         c_.shared_link = 1;
-        add(c_.shared_link, 1e-3, 10);
+        search_.vary(c_.shared_link, 1e-3, 10);
       }
       // Without NVLink only two GPUs use it, in one shot.
       if (name == "all_reduce.custom" && profile.nvlink()) {
         c_.two_shot_seconds = 3e-6;
-        add(c_.two_shot_seconds, 1e-9, 1e-4);
+        search_.vary(c_.two_shot_seconds, 1e-9, 1e-4);
       }
       return;
     }
     c_.k_seconds = 1e-10;
-    add(c_.compute, 0.05, 1);
-    add(c_.tile_seconds, 1e-9, 1e-4);
-    add(c_.overlap, 1e-3, 1);
-    add(c_.fill, 0.2, 64);
-    add(c_.k_seconds, 1e-13, 1e-8);
+    search_.vary(c_.compute, 0.05, 1);
+    search_.vary(c_.tile_seconds, 1e-9, 1e-4);
+    search_.vary(c_.overlap, 1e-3, 1);
+    search_.vary(c_.fill, 0.2, 64);
+    search_.vary(c_.k_seconds, 1e-13, 1e-8);
     const rank::MatrixClassRow& row = rank::matrix_class(kernels::matrix_rows_of(name)->id);
     if (row.moe()) {
       c_.fixed_seconds = 1.5e-5;
-      add(c_.rows, 0.01, 20);
+      search_.vary(c_.rows, 0.01, 20);
       return;
     }
     c_.split_seconds = 3e-6;
-    add(c_.split_seconds, 1e-7, 1e-4);
-    add(c_.hot_memory, 1, 8);
-    if (row.quantizes()) add(c_.quantize, 0.05, 4);
+    search_.vary(c_.split_seconds, 1e-7, 1e-4);
+    search_.vary(c_.hot_memory, 1, 8);
+    if (row.quantizes()) search_.vary(c_.quantize, 0.05, 4);
   }
 
   // Sets the candidate's coefficients to those that serve the rows best.
@@ -113,15 +112,13 @@ class Search {
       for (const double ratio : candidate.ratios(rows)) sum += std::min(1.0, std::abs(std::log(ratio)));
       return sum / static_cast<double>(rows.size());
     };
-    space_.minimise(loss, 2);
+    search_.minimise(loss, 2);
     loss();
   }
 
  private:
-  void add(double& value, double least, double most) { space_.vary(value, least, most); }
-
   OperatorCoefficients c_;
-  SearchSpace space_;
+  CoordinateSearch search_;
 };
 
 // Grids that corrections may lie over, one after the other. Points in pairs, such as 128 and 129: libraries
@@ -166,7 +163,10 @@ Stages stages_of(const std::string& name, const std::vector<SurfaceRow>& rows) {
              within(k, {128, 512, 1024, 2048, 4096, 8192, 16384})}}}};
 }
 
-double cost_of(const RelativeErrors& errors) { return errors.median + 0.25 * errors.p90; }
+double cost_of(const std::vector<double>& ratios) {
+  const RelativeErrors errors = relative_errors(ratios);
+  return errors.median + 0.25 * errors.p90;
+}
 
 // Of each stage the grid that is taken, from 1; 0: none.
 using Choice = std::vector<std::size_t>;
@@ -198,11 +198,11 @@ Candidate fit_rows(const std::string& name, const proto::HardwareProfile& profil
       if (choice[stage] > 0) *corrections.Add() = surface(stages[stage][choice[stage] - 1]);
       continue;
     }
-    double best = 0.98 * cost_of(candidate.errors(judged));
+    double best = 0.98 * cost_of(candidate.ratios(judged));
     proto::CorrectionSurface taken;
     for (std::size_t i = 0; i < stages[stage].size(); ++i) {
       *corrections.Add() = surface(stages[stage][i]);
-      const double now = cost_of(candidate.errors(judged));
+      const double now = cost_of(candidate.ratios(judged));
       if (now < best) {
         best = now;
         choice[stage] = i + 1;
@@ -241,10 +241,8 @@ std::uint64_t fold_of(const OperatorRow& row) {
 
 }  // namespace
 
-bool is_left_out(const OperatorRow& row) { return fold_of(row) == 0; }
-
-OperatorFit fit_operator(const std::string& operator_class, const std::vector<OperatorRow>& rows,
-                         const proto::HardwareProfile& profile) {
+ClassFit fit_operator(const std::string& operator_class, const std::vector<OperatorRow>& rows,
+                      const proto::HardwareProfile& profile) {
   Rows all;
   for (const OperatorRow& row : rows)
     if (row.seconds > 0) all.push_back(&row);
@@ -253,8 +251,11 @@ OperatorFit fit_operator(const std::string& operator_class, const std::vector<Op
   // Each fold's rows are judged by what was fitted to the others; of many rows one fold is enough.
   const std::uint64_t folds = all.size() < kManyRows ? kFolds : 1;
   std::vector<Choice> choices;
-  std::vector<double> ratios, formula_ratios;
-  OperatorFit fit;
+  std::vector<double> ratios, formula_ratios, ratios_before;
+  const rank::OperatorCosts before(profile);
+  for (const OperatorRow* row : all)
+    if (fold_of(*row) == 0) ratios_before.push_back(row->seconds / price(before, operator_class, *row));
+  ClassFit fit;
   for (std::uint64_t fold = 0; fold < folds; ++fold) {
     Rows fitted, judged;
     for (const OperatorRow* row : all) (fold_of(*row) == fold ? judged : fitted).push_back(row);
@@ -267,13 +268,13 @@ OperatorFit fit_operator(const std::string& operator_class, const std::vector<Op
   }
   fit.left_out = relative_errors(ratios);
   fit.formula = relative_errors(formula_ratios);
+  fit.before = relative_errors(ratios_before);
   fit.rows = all.size();
   if (folds > 1) {
     Choice choice = common(choices);
     fit.entry = fit_rows(operator_class, profile, all, {}, choice).entry();
   }
-  fit.entry.set_median_error(fit.left_out.median);
-  fit.entry.set_p90_error(fit.left_out.p90);
+  fit.set_errors(fit.left_out);
   return fit;
 }
 

@@ -26,8 +26,6 @@ namespace {
 using kernels::AttentionRow;
 using Kernel = kernels::AttentionKernel;
 
-constexpr Kernel kMlaKernels[] = {Kernel::kMlaDecode, Kernel::kMlaExtend, Kernel::kMlaPrefill};
-
 std::string class_of(const std::string& backend, Kernel kernel) {
   return fmt::format("attention.{}.{}", backend, kernels::class_suffix(kernel));
 }
@@ -39,31 +37,29 @@ class TableFit {
            proto::HardwareProfile& profile, std::vector<KernelFit>& fits)
       : file_(file), on_class_(on_class), profile_(profile), fits_(fits) {}
 
+  // Fits what the table has.
+  void run();
+
+ private:
   void operators();
-  void attention();
-  void own_attention();
-  void mla();
+  void attention(bool mla);
+  void own_attention(bool mla);
   void mla_modules();
   void mla_beside();
-  void own_mla();
   void mla_products();
   void sparse();
 
- private:
-  KernelFit begin(const std::string& operator_class, std::size_t rows) const {
-    return {operator_class, file_.table, rows, {}, {}, ""};
+  void refuse(const std::string& operator_class, std::size_t rows, const std::string& reason) {
+    fits_.push_back({operator_class, file_.table, {.entry = {}, .rows = rows}, reason});
   }
-  void refuse(KernelFit fit, const std::string& reason) {
-    fit.reason = reason;
-    fits_.push_back(std::move(fit));
+  // Whether there are rows enough; it says where there are too few.
+  bool enough(const std::string& operator_class, std::size_t rows) {
+    if (rows < kLeastRows)
+      refuse(operator_class, rows,
+             fmt::format("{} rows are too few, at least {} are needed", rows, kLeastRows));
+    return rows >= kLeastRows;
   }
-  // Whether there are too few rows, which it then says.
-  bool too_few(const KernelFit& fit) {
-    if (fit.rows >= kLeastRows) return false;
-    refuse(fit, fmt::format("{} rows are too few, at least {} are needed", fit.rows, kLeastRows));
-    return true;
-  }
-  void take(proto::OperatorEfficiency entry, KernelFit fit);
+  void take(ClassFit fit);
   void attention_class(const std::string& backend, Kernel kernel, std::vector<AttentionRow> rows,
                        bool parted = false);
   kernels::KernelTable table() const { return kernels::KernelTable(file_.path()); }
@@ -76,22 +72,24 @@ class TableFit {
 };
 
 // Takes the class where the rows left out come nearer.
-void TableFit::take(proto::OperatorEfficiency entry, KernelFit fit) {
+void TableFit::take(ClassFit fit) {
+  const std::string name = fit.entry.operator_class();
   auto& entries = *profile_.mutable_efficiencies();
   const auto known = std::find_if(entries.begin(), entries.end(), [&](const proto::OperatorEfficiency& of) {
-    return of.operator_class() == fit.operator_class;
+    return of.operator_class() == name;
   });
-  if (fit.after.rows == 0) {
-    fit.reason = fmt::format("its {} rows are of too few shapes to leave some out, which would judge the fit",
-                             fit.rows);
-  } else if (fit.after.median < fit.before.median || known == entries.end()) {
-    entry.set_source(fmt::format("tpsim calibrate: {} rows of {}; the errors are those of rows left out",
-                                 fit.rows, file_.source()));
-    (known == entries.end() ? *entries.Add() : *known) = std::move(entry);
+  std::string reason;
+  if (fit.left_out.rows == 0) {
+    reason = fmt::format("its {} rows are of too few shapes to leave some out, which would judge the fit",
+                         fit.rows);
+  } else if (fit.left_out.median < fit.before.median || known == entries.end()) {
+    fit.entry.set_source(fmt::format("tpsim calibrate: {} rows of {}; the errors are those of rows left out",
+                                     fit.rows, file_.source()));
+    (known == entries.end() ? *entries.Add() : *known) = fit.entry;
   } else {
-    fit.reason = "rows left out come no nearer than they are";
+    reason = "rows left out come no nearer than they are";
   }
-  fits_.push_back(std::move(fit));
+  fits_.push_back({name, file_.table, std::move(fit), reason});
 }
 
 void TableFit::operators() {
@@ -99,75 +97,46 @@ void TableFit::operators() {
     if (kernels::table_of(name) != file_.table) continue;
     on_class_();
     const std::vector<kernels::OperatorRow> rows = kernels::operator_rows(file_.folder, name, profile_);
-    KernelFit fit = begin(name, rows.size());
-    if (rows.empty() || too_few(fit)) continue;
-    const rank::OperatorCosts costs(profile_);
-    std::vector<double> ratios;
-    for (const kernels::OperatorRow& row : rows)
-      if (is_left_out(row)) ratios.push_back(row.seconds / kernels::price(costs, name, row));
-    fit.before = relative_errors(ratios);
-    const OperatorFit fitted = fit_operator(name, rows, profile_);
-    fit.after = fitted.left_out;
-    take(fitted.entry, std::move(fit));
+    if (!rows.empty() && enough(name, rows.size())) take(fit_operator(name, rows, profile_));
   }
 }
 
 void TableFit::attention_class(const std::string& backend, Kernel kernel, std::vector<AttentionRow> rows,
                                bool parted) {
-  KernelFit fit = begin(class_of(backend, kernel), rows.size());
-  if (too_few(fit)) return;
+  const std::string name = class_of(backend, kernel);
+  if (!enough(name, rows.size())) return;
   try {
     const auto made = attention::create_attention_backend(backend, profile_, kernels::page_size_of(kernel));
     if (dynamic_cast<attention::PlannedBackend*>(made.get()) == nullptr)
-      return refuse(std::move(fit), backend + " plans no kernels of its own");
+      return refuse(name, rows.size(), backend + " plans no kernels of its own");
   } catch (const UserError& error) {
-    return refuse(std::move(fit), error.what());
+    return refuse(name, rows.size(), error.what());
   }
   std::vector<PlanCoefficients> starts(1);
   if (!kernels::is_mla(kernel))
-    starts.insert(starts.begin(), coefficients_of<PlanCoefficients>(profile_, fit.operator_class));
+    starts.insert(starts.begin(), coefficients_of<PlanCoefficients>(profile_, name));
   const AttentionSource measured{std::move(rows), parted};
-  const AttentionFit fitted = fit_attention(profile_, backend, kernel, {&measured, 1}, starts);
-  fit.before = errors_left_out(profile_, backend, kernel, fitted);
-  fit.after = fitted.left_out;
-  take(fitted.entry, std::move(fit));
+  take(fit_attention(profile_, backend, kernel, {&measured, 1}, starts));
 }
 
-void TableFit::attention() {
+void TableFit::attention(bool mla) {
   for (const std::string& source : table().values("kernel_source")) {
     on_class_();
-    const auto [backend, kernel] = kernels::timed_kernel(source, /*mla=*/false, decode());
+    const auto [backend, kernel] = kernels::timed_kernel(source, mla, decode());
     attention_class(backend, kernel, kernels::attention_rows(file_.folder, source, kernel));
   }
 }
 
-void TableFit::mla() {
-  for (const std::string& source : table().values("kernel_source")) {
-    on_class_();
-    const auto [backend, kernel] = kernels::timed_kernel(source, /*mla=*/true, decode());
-    attention_class(backend, kernel, kernels::attention_rows(file_.folder, source, kernel));
-  }
-}
-
-void TableFit::own_attention() {
-  for (const std::string& name : table().values("kernel")) {
+void TableFit::own_attention(bool mla) {
+  using KernelList = std::vector<Kernel>;
+  const kernels::KernelTable measured = table();
+  for (const std::string& name : measured.values("kernel")) {
     if (name == "flashinfer_ragged") continue;  // measured_rows() puts it to flashinfer's
-    for (const Kernel kernel : {Kernel::kExtend, Kernel::kDecode}) {
+    for (const Kernel kernel : mla ? KernelList{Kernel::kMlaDecode, Kernel::kMlaExtend, Kernel::kMlaPrefill}
+                                   : KernelList{Kernel::kExtend, Kernel::kDecode}) {
       on_class_();
       std::vector<AttentionRow> rows = kernels::measured_rows(file_.path(), name, kernel);
-      if (!rows.empty()) attention_class(name, kernel, std::move(rows));
-    }
-  }
-}
-
-void TableFit::own_mla() {
-  const kernels::KernelTable rows_of = table();
-  for (const std::string& name : rows_of.values("kernel")) {
-    for (const Kernel kernel : kMlaKernels) {
-      std::vector<AttentionRow> rows = kernels::measured_rows(file_.path(), name, kernel);
-      if (rows.empty()) continue;
-      on_class_();
-      attention_class(name, kernel, std::move(rows), rows_of.has("part"));
+      if (!rows.empty()) attention_class(name, kernel, std::move(rows), mla && measured.has("part"));
     }
   }
 }
@@ -177,7 +146,7 @@ void TableFit::own_mla() {
 void TableFit::mla_modules() {
   for (const std::string& source : table().values("kernel_source")) {
     if (source != "FLASH_ATTN") {
-      refuse(begin(source, 0), "modules of this kernel are not taken apart: context_mla_perf times it alone");
+      refuse(source, 0, "modules of this kernel are not taken apart: context_mla_perf times it alone");
       continue;
     }
     on_class_();
@@ -198,9 +167,9 @@ void TableFit::mla_beside() {
     if (comparable) {
       attention_class(source, kernel, rows_beside(file_.folder, source, known, kernel, profile_));
     } else {
-      refuse(begin(class_of(source, kernel), 0),
-             "its modules tell a kernel only beside those of fa3, measured in the same table and with "
-             "a price of its own");
+      refuse(class_of(source, kernel), 0,
+             "its modules tell a kernel only beside those of fa3, measured in the same table and with a "
+             "price of its own");
     }
   }
 }
@@ -209,12 +178,8 @@ void TableFit::mla_products() {
   for (const bool fp8 : {false, true}) {
     on_class_();
     const std::vector<BmmRow> rows = bmm_rows(file_.folder, fp8);
-    KernelFit fit = begin(fp8 ? "mla_bmm_fp8" : "mla_bmm", rows.size());
-    if (rows.empty() || too_few(fit)) continue;
-    const BmmFit fitted = fit_bmm(rows, fp8, profile_);
-    fit.before = fitted.before;
-    fit.after = fitted.left_out;
-    take(fitted.entry, std::move(fit));
+    if (!rows.empty() && enough(fp8 ? "mla_bmm_fp8" : "mla_bmm", rows.size()))
+      take(fit_bmm(rows, fp8, profile_));
   }
 }
 
@@ -225,28 +190,21 @@ void TableFit::sparse() {
   SparseFit fitted;
   if (size >= kLeastRows) fitted = fit_sparse(profile_, decode(), std::move(rows));
   if (fitted.classes.empty())
-    refuse(begin("attention.nsa", size),
+    refuse("attention.nsa", size,
            fmt::format("{} rows tell nothing: at least {} are needed that take longer than the host", size,
                        kLeastRows));
-  for (const SparseFit::Class& of : fitted.classes) {
-    KernelFit fit = begin(of.entry.operator_class(), of.rows);
-    fit.before = of.before;
-    fit.after = of.left_out;
-    take(of.entry, std::move(fit));
-  }
+  for (const SparseFit::Class& of : fitted.classes) take(of);
 }
 
-using FitTable = void (TableFit::*)();
-
-FitTable fit_of(const std::string& table) {
-  if (table == kOwnAttention) return &TableFit::own_attention;
-  if (table == kOwnMla) return &TableFit::own_mla;
-  if (table == "mla_bmm_perf") return &TableFit::mla_products;
-  if (table == "mla_context_module_perf") return &TableFit::mla_modules;
-  if (table.starts_with("dsa_")) return &TableFit::sparse;
-  if (table.starts_with("wideep_")) return &TableFit::mla_beside;
-  if (table.ends_with("attention_perf")) return &TableFit::attention;
-  return table.ends_with("mla_perf") ? &TableFit::mla : &TableFit::operators;
+void TableFit::run() {
+  const std::string& table = file_.table;
+  if (table == kOwnAttention || table == kOwnMla) return own_attention(table == kOwnMla);
+  if (table == "mla_bmm_perf") return mla_products();
+  if (table == "mla_context_module_perf") return mla_modules();
+  if (table.starts_with("dsa_")) return sparse();
+  if (table.starts_with("wideep_")) return mla_beside();
+  const bool mla = table.ends_with("mla_perf");
+  return mla || table.ends_with("attention_perf") ? attention(mla) : operators();
 }
 
 }  // namespace
@@ -255,10 +213,7 @@ std::vector<KernelFit> fit_kernels(const std::vector<KernelTableFile>& tables,
                                    const std::function<void()>& on_class, proto::HardwareProfile& profile) {
   std::for_each(tables.begin(), tables.end(), check_table);
   std::vector<KernelFit> fits;
-  for (const KernelTableFile& file : tables) {
-    TableFit table(file, on_class, profile, fits);
-    (table.*fit_of(file.table))();
-  }
+  for (const KernelTableFile& file : tables) TableFit(file, on_class, profile, fits).run();
   return fits;
 }
 

@@ -63,7 +63,7 @@ std::vector<BmmRow> bmm_rows(const std::filesystem::path& folder, bool fp8) {
   return rows;
 }
 
-BmmFit fit_bmm(const std::vector<BmmRow>& rows, bool fp8, const proto::HardwareProfile& profile) {
+ClassFit fit_bmm(const std::vector<BmmRow>& rows, bool fp8, const proto::HardwareProfile& profile) {
   constexpr double kFarOff = 0.7;  // beyond it one row is as bad as another
   const Prices prices(profile, fp8);
   OperatorCoefficients c;
@@ -75,9 +75,14 @@ BmmFit fit_bmm(const std::vector<BmmRow>& rows, bool fp8, const proto::HardwareP
         sum += std::min(kFarOff, std::abs(std::log(prices.of(row, c, {}, l2) / row.seconds)));
     return sum;
   };
-  for (int round = 0; round < 3; ++round)
-    minimise({&c.memory, &c.fixed_seconds, &c.compute, &c.tile_seconds, &c.overlap, &l2},
-             {0.02, 2e-7, 0.05, 1e-9, 1e-3, 1}, {1, 5e-4, 1, 1e-4, 1, 10}, loss);
+  CoordinateSearch search;
+  search.vary(c.memory, 0.02, 1);
+  search.vary(c.fixed_seconds, 2e-7, 5e-4);
+  search.vary(c.compute, 0.05, 1);
+  search.vary(c.tile_seconds, 1e-9, 1e-4);
+  search.vary(c.overlap, 1e-3, 1);
+  search.vary(l2, 1, 10);
+  search.minimise(loss, 3);
   std::vector<SurfaceRow> known;
   for (const BmmRow& row : rows)
     if (!row.left_out)
@@ -86,15 +91,14 @@ BmmFit fit_bmm(const std::vector<BmmRow>& rows, bool fp8, const proto::HardwareP
   for (const std::size_t points : {3, 5, 7, 10, 14})
     grids.push_back({{"heads", std::min<std::size_t>(points, 8)}, {"m", points}, {"n", 2}});
   const std::vector<std::vector<GridWish>> stages = {grids};
-  BmmFit out;
+  ClassFit out;
+  out.rows = rows.size();
   out.entry.set_operator_class(fp8 ? "mla_bmm_fp8" : "mla_bmm");
   write_coefficients(c, out.entry);
-  for (proto::CorrectionSurface& surface : choose_corrections(std::move(known), kBatchedGemmFeatures, stages))
-    *out.entry.add_corrections() = std::move(surface);
+  add_corrections(std::move(known), kBatchedGemmFeatures, stages, {}, out.entry);
   out.formula = prices.errors(rows, c, {}, l2);
   out.left_out = prices.errors(rows, c, {&out.entry, kBatchedGemmFeatures}, l2);
-  out.entry.set_median_error(out.left_out.median);
-  out.entry.set_p90_error(out.left_out.p90);
+  out.set_errors(out.left_out);
   const std::string& name = out.entry.operator_class();
   out.before = prices.errors(rows, coefficients_of<OperatorCoefficients>(profile, name),
                              {find_efficiency(profile, name), kBatchedGemmFeatures}, l2);

@@ -19,12 +19,7 @@ struct BmmRow {
 // Throws UserError for a malformed table.
 std::vector<BmmRow> bmm_rows(const std::filesystem::path& folder, bool fp8);
 
-struct BmmFit {
-  proto::OperatorEfficiency entry;  // all but `source`; the errors are those of rows left out
-  RelativeErrors left_out, formula;
-  RelativeErrors before;  // of the same rows by the entry that the profile has
-};
 // REQUIRES: rows.
-BmmFit fit_bmm(const std::vector<BmmRow>& rows, bool fp8, const proto::HardwareProfile& profile);
+ClassFit fit_bmm(const std::vector<BmmRow>& rows, bool fp8, const proto::HardwareProfile& profile);
 
 }  // namespace tpsim::calibrate

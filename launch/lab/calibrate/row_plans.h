@@ -1,13 +1,16 @@
 // Measured calls of attention with the plans that a backend makes of them: planned once, priced by every
-// candidate of a search for coefficients.
+// candidate of a search for coefficients; and what a fit to them looks for.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "attention/planned_backend.h"
+#include "launch/lab/calibrate/coordinate_search.h"
+#include "launch/lab/calibrate/corrections.h"
 #include "launch/lab/kernels/attention_rows.h"
 #include "proto/coefficients.h"
 #include "proto/hardware.pb.h"
@@ -55,5 +58,12 @@ class RowPlanner {
   std::unique_ptr<attention::AttentionBackend> backend_;
   attention::PlannedBackend* planned_;
 };
+
+// The coefficients of attention/plan_cost.h that vary: those of `c`, which must outlive it, that some of
+// `rows` can tell.
+CoordinateSearch searched(std::span<const RowPlan> rows, const RowPlanner& planner, PlanCoefficients& c);
+
+// The grids of the corrections that follow, as add_corrections() takes them.
+std::vector<std::vector<GridWish>> correction_stages(kernels::AttentionKernel kernel);
 
 }  // namespace tpsim::calibrate

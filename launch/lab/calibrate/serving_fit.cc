@@ -80,8 +80,7 @@ ServingFit fit_serving(ServingRows& rows, const proto::HardwareProfile& profile,
   if (out.rows < kLeastFitRows)
     throw_user_error(
         "--from: {} rows to fit are too few; at least {} are needed, such as steps of different sizes in "
-        "logs "
-        "of several loads",
+        "logs of several loads",
         out.rows, kLeastFitRows);
   const std::vector<Coefficient> coefficients = rows.coefficients(profile);
   const auto residuals = [&](const std::vector<double>& logarithms) {

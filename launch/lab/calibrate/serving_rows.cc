@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "launch/lab/kernels/sparse_rows.h"
 #include "launch/lab/served/batch_comparison.h"
 #include "launch/simulation/parallel_loop.h"
 #include "proto/base/error.h"
@@ -27,13 +28,6 @@ constexpr double kLoadWeight = 3;          // of all rows of a load: what one do
 constexpr double kHiccup = 5;
 constexpr std::size_t kEveryHeldOut = 4;
 constexpr std::size_t kManyLoads = 8;  // of which whole ones can be held out
-
-// FNV-1a.
-std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 1469598103934665603ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return hash ^ hash >> 29;
-}
 
 std::string name_of(const launch::MeasuredLoad& load) {
   return load.id.empty() ? load.server + " " + load.load : load.id;
@@ -74,17 +68,8 @@ double log_ratio(const std::optional<double>& measured, const std::optional<doub
 }  // namespace
 
 std::string to_string(Kind kind) {
-  switch (kind) {
-    case Kind::kDecode:
-      return "decode step";
-    case Kind::kPrefill:
-      return "prefill";
-    case Kind::kFirstToken:
-      return "time to the first token";
-    case Kind::kPerToken:
-      return "time per token";
-  }
-  return "";
+  constexpr const char* kNames[] = {"decode step", "prefill", "time to the first token", "time per token"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 ServingRows::ServingRows(std::vector<launch::MeasuredLoad> loads, const std::string& hardware) {
@@ -149,7 +134,7 @@ void ServingRows::add_rows(std::size_t load) {
 void ServingRows::hold_out() {
   std::vector<std::size_t> order(served_.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  const auto key = [this](std::size_t load) { return hash_of(name_of(served_[load].measured)); };
+  const auto key = [this](std::size_t load) { return kernels::hash_of(name_of(served_[load].measured)); };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
   const bool whole = served_.size() >= kManyLoads;
   for (std::size_t i = 0; i < order.size(); ++i) {

@@ -226,8 +226,8 @@ Parts Fit::parts_of(const SparseRow& row, const Prices& prices) const {
 }
 
 void Fit::minimise() {
-  SearchSpace space;
-  const auto vary = [&space](double& value, double least, double most) { space.vary(value, least, most); };
+  CoordinateSearch search;
+  const auto vary = [&search](double& value, double least, double most) { search.vary(value, least, most); };
   for (auto& [name, c] : fitted_.kernels) {
     vary(c.compute, 0.02, 1);
     vary(c.memory, 0.05, 1);
@@ -256,16 +256,20 @@ void Fit::minimise() {
       sum += std::min(1.0, std::abs(std::log(price(row, fitted_) / row.seconds)));
     return sum / double(rows_.size());
   };
-  space.minimise(loss, 2);
+  search.minimise(loss, 2);
 }
 
 // What the rows of the fit say beyond the formulas: of each kernel, of the module's time less the price of
 // all else; then of the indexer, less the corrected kernels. Only where it is a good part of the module.
 void Fit::correct() {
   constexpr double kPart = 0.2;
-  CorrectionOptions options;
-  options.least = 0.4;  // beyond that the formula is wrong, and no surface makes it right
-  options.most = 2.5;
+  const auto correct = [&](const std::string& name, std::vector<SurfaceRow> rows,
+                           const std::vector<GridWish>& grids) {
+    CorrectionOptions options;
+    options.least = 0.4;  // beyond that the formula is wrong, and no surface makes it right
+    options.most = 2.5;
+    add_corrections(std::move(rows), kPlanFeatures, {&grids, 1}, options, fitted_.corrected[name]);
+  };
   const std::vector<GridWish> kernel_grids = {
       {{"requests", 3}, {"group", 3}, {"element_bytes", 2}},
       {{"requests", 5}, {"prefix", 3}, {"group", 3}, {"element_bytes", 2}},
@@ -294,17 +298,14 @@ void Fit::correct() {
       const Parts parts = parts_of(row, fitted_);
       add(rows, row, parts, parts.attend, parts.attend_features);
     }
-    if (auto chosen =
-            choose_correction(rows, kPlanFeatures, name == "dense" ? dense_grids : kernel_grids, options))
-      *fitted_.corrected[name].add_corrections() = *chosen;
+    correct(name, std::move(rows), name == "dense" ? dense_grids : kernel_grids);
   }
   std::vector<SurfaceRow> rows;
   for (const SparseRow& row : rows_) {
     const Parts parts = parts_of(row, fitted_);
     if (parts.index_features.requests > 0) add(rows, row, parts, parts.index, parts.index_features);
   }
-  if (auto chosen = choose_correction(rows, kPlanFeatures, index_grids, options))
-    *fitted_.corrected[kIndexer].add_corrections() = *chosen;
+  correct(kIndexer, std::move(rows), index_grids);
 }
 
 Prices Fit::at_hand() const {
@@ -346,8 +347,7 @@ SparseFit Fit::report() const {
     of.rows = static_cast<std::size_t>(std::count_if(rows_.begin(), rows_.end(), has)) + now.size();
     of.left_out = relative_errors(now);
     of.before = relative_errors(then);
-    of.entry.set_median_error(of.left_out.median);
-    of.entry.set_p90_error(of.left_out.p90);
+    of.set_errors(of.left_out);
   };
   for (const auto& [name, c] : fitted_.kernels)
     add_class(name, [&kernel = name](const SparseRow& row) { return row.kernel == kernel; });

@@ -27,12 +27,8 @@ struct SurroundingProducts {
 };
 
 struct SparseFit {
-  struct Class {
-    std::string name;                 // of the kernel, or "indexer"
-    proto::OperatorEfficiency entry;  // all but `source`
-    std::size_t rows = 0;
-    // Of the modules left out that have it, and of the same by the entries that the profile has.
-    RelativeErrors left_out, before;
+  struct Class : ClassFit {  // errors: of the modules left out that have it
+    std::string name;        // of the kernel, or "indexer"
   };
   std::vector<Class> classes;  // the indexer last
   struct Priced {

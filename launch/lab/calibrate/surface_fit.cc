@@ -81,27 +81,18 @@ Eigen::MatrixXd differences(const Grid& grid) {
 
 }  // namespace
 
-std::vector<double> axis_points(std::span<const double> values, std::size_t most) {
-  const std::set<double> distinct(values.begin(), values.end());
-  std::vector<double> all(distinct.begin(), distinct.end());
-  if (all.size() <= most || most < 2) return all;
-  std::vector<double> points;
-  for (std::size_t i = 0; i < most; ++i) {
-    const double point = all[i * (all.size() - 1) / (most - 1)];
-    if (points.empty() || point > points.back()) points.push_back(point);
-  }
-  return points;
-}
-
 SurfaceAxis axis_of(std::span<const SurfaceRow> rows, std::span<const std::string_view> features,
                     std::string_view feature, std::size_t most) {
   const auto found = std::find(features.begin(), features.end(), feature);
   if (found == features.end()) throw std::invalid_argument("no feature is called " + std::string(feature));
   const auto index = static_cast<std::size_t>(found - features.begin());
-  std::vector<double> values;
-  values.reserve(rows.size());
-  for (const SurfaceRow& row : rows) values.push_back(row.features[index]);
-  return {std::string(feature), axis_points(values, most)};
+  std::set<double> distinct;
+  for (const SurfaceRow& row : rows) distinct.insert(row.features[index]);
+  const std::vector<double> all(distinct.begin(), distinct.end());
+  if (all.size() <= most || most < 2) return {std::string(feature), all};
+  SurfaceAxis axis{std::string(feature), {}};
+  for (std::size_t i = 0; i < most; ++i) axis.points.push_back(all[i * (all.size() - 1) / (most - 1)]);
+  return axis;
 }
 
 proto::CorrectionSurface fit_surface(std::span<const SurfaceRow> rows,

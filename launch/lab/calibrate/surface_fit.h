@@ -20,6 +20,20 @@ namespace tpsim::calibrate {
 using kernels::relative_errors;
 using kernels::RelativeErrors;
 
+// A class of a profile, fitted to measured calls of it.
+struct ClassFit {
+  // All but `source`; its errors are those of rows left out, or of all rows where none is.
+  proto::OperatorEfficiency entry;
+  std::size_t rows = 0;
+  RelativeErrors left_out = {}, formula = {};  // of the rows left out; the second without the corrections
+  RelativeErrors before = {};                  // of the same rows by the entry that the profile has
+
+  void set_errors(const RelativeErrors& errors) {
+    entry.set_median_error(errors.median);
+    entry.set_p90_error(errors.p90);
+  }
+};
+
 struct SurfaceRow {
   std::vector<double> features;  // in the order of the class's feature_names(), > 0
   double ratio = 1;              // measured seconds / seconds of the formula and the surfaces before this one
@@ -39,10 +53,8 @@ struct SurfaceOptions {
   double most = 5;
 };
 
-// At most `most` points from the least to the greatest of `values`: all distinct ones where they are few,
-// else points between which about equally many of the distinct values lie.
-std::vector<double> axis_points(std::span<const double> values, std::size_t most);
-// The same of one feature of rows.
+// At most `most` points from the least to the greatest value that a feature has: all distinct ones where they
+// are few, else points between which about equally many of the distinct values lie.
 SurfaceAxis axis_of(std::span<const SurfaceRow> rows, std::span<const std::string_view> features,
                     std::string_view feature, std::size_t most);
 

@@ -1,6 +1,5 @@
 #include "launch/lab/kernels/kernel_table.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
@@ -8,22 +7,10 @@
 #include <utility>
 
 #include "proto/base/error.h"
+#include "proto/base/text.h"
 #include "scheduler/workload/byte_source.h"
 
 namespace tpsim::kernels {
-namespace {
-
-std::vector<std::string> split(std::string_view line) {
-  std::vector<std::string> fields;
-  for (std::size_t start = 0; start <= line.size();) {
-    const std::size_t comma = std::min(line.find(',', start), line.size());
-    fields.emplace_back(line.substr(start, comma - start));
-    start = comma + 1;
-  }
-  return fields;
-}
-
-}  // namespace
 
 std::filesystem::path table_file(const std::filesystem::path& folder, const std::string& name) {
   std::error_code error;
@@ -35,10 +22,10 @@ KernelTable::KernelTable(const std::filesystem::path& csv) : name_(csv.string())
   scheduler::TraceInput input(scheduler::decode(scheduler::open_file(csv), name_), name_);
   std::string_view line;
   if (!input.next_filled_line(line)) throw_user_error("{}: is empty; a table of kernels is needed", name_);
-  const std::vector<std::string> header = split(line);
+  const std::vector<std::string> header = split_list(line);
   for (std::size_t i = 0; i < header.size(); ++i) columns_[header[i]] = i;
   while (input.next_filled_line(line)) {
-    std::vector<std::string> fields = split(line);
+    std::vector<std::string> fields = split_list(line);
     if (fields.size() != header.size())
       input.place().fail("the line has {} columns; the header names {}", fields.size(), header.size());
     rows_.push_back(std::move(fields));

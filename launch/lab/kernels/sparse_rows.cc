@@ -5,16 +5,11 @@
 #include "launch/lab/kernels/kernel_table.h"
 
 namespace tpsim::kernels {
-namespace {
-
-// FNV-1a.
 std::uint64_t hash_of(const std::string& text) {
   std::uint64_t hash = 1469598103934665603ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   return hash ^ hash >> 29;
 }
-
-}  // namespace
 
 std::vector<SparseRow> sparse_rows(const std::filesystem::path& folder, bool decode) {
   const KernelTable table(

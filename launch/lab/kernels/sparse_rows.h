@@ -35,6 +35,9 @@ struct SparseRow {
   attention::SparseLoad load;
 };
 
+// FNV-1a, by which rows and loads are held out: the same on every machine.
+std::uint64_t hash_of(const std::string& text);
+
 // The rows of a folder's table. Throws UserError for a malformed one.
 std::vector<SparseRow> sparse_rows(const std::filesystem::path& folder, bool decode);
 

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "scheduler/workload/csv_record.h"
 #include "scheduler/workload/trace_input.h"
@@ -15,12 +17,13 @@ namespace tpsim::launch {
 
 class CsvRows {
  public:
-  // Reads the header. `columns` must outlive this; those from `optional_from` on may be absent. Throws
-  // UserError where one of the others is, as all below do for a cell that is not what is asked for.
-  CsvRows(scheduler::TraceInput& input, std::span<const std::string_view> columns, std::size_t optional_from)
+  // Reads the header. Columns are words of literals with blanks between them; those of `optional` may be
+  // absent. Throws UserError where one of the others is, as all below do for a cell that is not what is asked
+  // for.
+  CsvRows(scheduler::TraceInput& input, std::string_view needed, std::string_view optional = {})
       : input_(input),
-        columns_(columns),
-        record_{next_line(), input.place(), columns, optional_from} {}  // in this order
+        columns_(words({needed, optional})),
+        record_{next_line(), input.place(), columns_, words({needed}).size()} {}  // in this order
 
   // To the next filled line; false at the end.
   bool next() {
@@ -60,6 +63,16 @@ class CsvRows {
   }
 
  private:
+  static std::vector<std::string_view> words(std::initializer_list<std::string_view> texts) {
+    std::vector<std::string_view> words;
+    for (std::string_view text : texts) {
+      while (!text.empty()) {
+        words.push_back(text.substr(0, text.find(' ')));
+        text.remove_prefix(std::min(words.back().size() + 1, text.size()));
+      }
+    }
+    return words;
+  }
   std::string_view next_line() {
     std::string_view line;
     return input_.next_filled_line(line) ? line : std::string_view();
@@ -69,7 +82,7 @@ class CsvRows {
   }
 
   scheduler::TraceInput& input_;
-  std::span<const std::string_view> columns_;
+  std::vector<std::string_view> columns_;
   scheduler::CsvRecord record_;
 };
 

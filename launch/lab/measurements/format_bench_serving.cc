@@ -32,6 +32,12 @@ std::uint32_t tokens_of(const Json& value, const char* key, const Place& place) 
   return std::max(1U, value.get<std::uint32_t>());
 }
 
+double seconds_of(const Json& value, const char* key, const Place& place) {
+  if (!value.is_number() || !(value.get<double>() >= 0))
+    place.fail("\"{}\" holds something that is not a time in seconds", key);
+  return value.get<double>();
+}
+
 const Json& list_of(const Json& line, const char* key, std::size_t count, const Place& place) {
   const auto found = line.find(key);
   if (found == line.end() || !found->is_array() || found->size() != count || count == 0)
@@ -54,16 +60,9 @@ std::vector<MeasuredRequest> requests_of(const Json& line, const Place& place) {
     request.request = i;
     request.input_tokens = tokens_of(inputs[i], "input_lens", place);
     request.output_tokens = tokens_of(outputs[i], "output_lens", place);
-    if (!ttfts[i].is_number() || !(ttfts[i].get<double>() >= 0))
-      place.fail("\"ttfts\" holds something that is not a time in seconds");
-    request.first_token_s = ttfts[i].get<double>();
-    request.last_token_s = request.first_token_s;
+    request.last_token_s = request.first_token_s = seconds_of(ttfts[i], "ttfts", place);
     if (!itls[i].is_array()) place.fail("\"itls\" holds something that is not a list of seconds");
-    for (const Json& interval : itls[i]) {
-      if (!interval.is_number() || !(interval.get<double>() >= 0))
-        place.fail("\"itls\" holds something that is not a time in seconds");
-      request.last_token_s += interval.get<double>();
-    }
+    for (const Json& interval : itls[i]) request.last_token_s += seconds_of(interval, "itls", place);
     if (!(request.last_token_s < 1e12)) place.fail("\"itls\" holds something that is not a time in seconds");
     requests.push_back(request);
   }
@@ -124,11 +123,6 @@ void offer(const Json& line, const std::vector<MeasuredRequest>& requests, const
 }
 
 }  // namespace
-
-bool is_bench_serving_file(std::string_view first_line) {
-  return first_line.front() == '{' && first_line.find("\"total_input_tokens\"") != std::string_view::npos &&
-         first_line.find("\"mean_ttft_ms\"") != std::string_view::npos;
-}
 
 std::vector<MeasuredLoad> read_bench_serving_file(scheduler::TraceInput& input, const MeasurementFile& file) {
   std::optional<ServerAccount> beside;

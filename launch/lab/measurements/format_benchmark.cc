@@ -1,18 +1,109 @@
 // A row a closed-loop benchmark of a server: AIConfigurator's public collection of end-to-end measurements.
 // Prompts are random, of about `isl` tokens, with about `osl` generated; `concurrency` requests are in flight
-// all the time. The rest is in the scripts of those who made the rows (published_benchmarks.h).
+// all the time.
+//
+// The rest is in the scripts of those who made the rows: published_benchmarks.json has it as rules, and says
+// where each comes from. A rule applies where its "when" holds: columns that are equal to a value, or
+// "contains", "begins" (texts), "from", "before" (versions) or "least" (numbers); "not" and "any" of such. It
+// adds its "flags" and what it "set"s, then those of "all" its inner rules and of the "first" one of them
+// that applies. A value {"of": COLUMN} is a column's, with "plus" and "least".
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
 #include <tuple>
 
 #include "launch/lab/measurements/csv_rows.h"
 #include "launch/lab/measurements/measurement_formats.h"
-#include "launch/lab/measurements/published_benchmarks.h"
 #include "launch/lab/measurements/server_account.h"
 
 namespace tpsim::launch {
+
+extern const std::string_view kPublishedBenchmarks;  // published_benchmarks.json, which the build embeds
+
 namespace {
+
+using Json = nlohmann::json;
+
+// Whether a column is what a condition wants of it.
+bool fits(const Json& column, const Json& wanted) {
+  if (!wanted.is_object()) return column == wanted;
+  for (const auto& [test, value] : wanted.items()) {
+    if (test == "least" && column < value) return false;
+    if (test == "contains" && column.get<std::string>().find(value.get<std::string>()) == std::string::npos)
+      return false;
+    if (test == "begins" && !column.get<std::string>().starts_with(value.get<std::string>())) return false;
+    if ((test == "before" && !is_older(column, value)) || (test == "from" && is_older(column, value)))
+      return false;
+  }
+  return true;
+}
+
+bool holds(const Json& condition, const Json& row) {
+  for (const auto& [name, wanted] : condition.items()) {
+    if (name == "not" ? holds(wanted, row)
+        : name == "any"
+            ? std::none_of(wanted.begin(), wanted.end(), [&row](const Json& of) { return holds(of, row); })
+            : !fits(row.at(name), wanted))
+      return false;
+  }
+  return true;
+}
+
+Json value_of(const Json& value, const Json& row) {
+  if (!value.is_object()) return value;
+  const std::uint64_t number =
+      row.at(value.at("of").get<std::string>()).get<std::uint64_t>() + value.value("plus", 0U);
+  return std::max(number, value.value("least", std::uint64_t{0}));
+}
+
+// Whether the rule applies; then `flags` and `settings` have what it says.
+bool apply(const Json& rule, const Json& row, std::vector<std::string>& flags, Json& settings) {
+  if (rule.contains("when") && !holds(rule["when"], row)) return false;
+  for (const Json& word : rule.value("flags", Json::array())) {
+    const Json value = value_of(word, row);
+    flags.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  const Json set = rule.value("set", Json::object());
+  for (const auto& [name, value] : set.items()) settings[name] = value_of(value, row);
+  for (const Json& inner : rule.value("all", Json::array())) apply(inner, row, flags, settings);
+  for (const Json& inner : rule.value("first", Json::array()))
+    if (apply(inner, row, flags, settings)) break;
+  return true;
+}
+
+struct Published {
+  std::string model, hardware, precision;  // hardware by tpsim's name; precision fp8, fp4 or empty: 16 bit
+  std::string version;                     // of SGLang; empty: not said, taken for an old one
+  std::uint64_t isl = 0, osl = 0;          // tokens
+  std::uint64_t concurrency = 0;
+  std::uint32_t tp_size = 1, ep_size = 1, dp_size = 1;  // dp_size: of attention
+  // Another row of the file agrees in every column and is slower: two settings were run, of which the columns
+  // name none.
+  bool faster_twin = false;
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Published, model, hardware, precision, version, isl, osl, concurrency,
+                                   tp_size, ep_size, dp_size, faster_twin)
+
+// What the rules set.
+struct Pattern {
+  double range_ratio = 1;     // of the lengths, shortest over longest
+  std::uint64_t rounds = 10;  // prompts of each of the places in flight
+  std::uint32_t ep_size = 1;  // as the server had it; a row may not say so
+  double server_tokens = 1;   // that the server makes of the text of one of the client's tokens
+  std::string front_end;      // --front-end
+  bool speculates = false;    // with the model's own next-token head
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Pattern, range_ratio, rounds, ep_size, server_tokens,
+                                                front_end, speculates)
+
+// `flags`: receives those of `tpsim run`, beside model, GPU, parallelism and release.
+Pattern published_pattern(const Published& row, std::vector<std::string>& flags) {
+  static const Json table = Json::parse(kPublishedBenchmarks);
+  Json settings = {{"ep_size", row.ep_size}};
+  for (const Json& rule : table.at("rules")) apply(rule, row, flags, settings);
+  return settings.get<Pattern>();
+}
 
 std::string hardware_of(std::string system) {
   std::replace(system.begin(), system.end(), '_', '-');
@@ -21,7 +112,7 @@ std::string hardware_of(std::string system) {
   return system;
 }
 
-bool is_deepseek(const PublishedRow& row) { return row.model.find("DeepSeek") != std::string::npos; }
+bool is_deepseek(const Published& row) { return row.model.find("DeepSeek") != std::string::npos; }
 
 // NVIDIA's NVFP4 releases of the two.
 std::string fp4_release(const std::string& model) {
@@ -32,7 +123,7 @@ std::string fp4_release(const std::string& model) {
 
 struct Row {
   std::string file, id;  // FILE:LINE
-  PublishedRow asked;
+  Published asked;
   std::uint32_t pp_size = 1;
   MeasuredFigures measured;
   bool has_twin = false;  // a row that agrees in every column and not in its time
@@ -41,7 +132,7 @@ struct Row {
 // Two rows of one family that agree in all that they say.
 bool same_columns(const Row& a, const Row& b) {
   const auto columns = [](const Row& row) {
-    const PublishedRow& asked = row.asked;
+    const Published& asked = row.asked;
     return std::tuple(std::string_view(asked.hardware), std::string_view(asked.precision),
                       std::string_view(asked.version), asked.isl, asked.osl, asked.concurrency, asked.tp_size,
                       asked.ep_size, asked.dp_size, row.pp_size);
@@ -64,7 +155,7 @@ void mark_twins(std::vector<Row>& rows) {
 }
 
 MeasuredLoad load_of(const Row& row) {
-  const PublishedRow& asked = row.asked;
+  const Published& asked = row.asked;
   MeasuredLoad load;
   load.file = row.file;
   load.id = row.id;
@@ -74,7 +165,8 @@ MeasuredLoad load_of(const Row& row) {
   load.tp = asked.tp_size;
   load.setting_by_time = row.has_twin;
   load.measured = row.measured;
-  const PublishedPattern pattern = published_pattern(asked);
+  std::vector<std::string> server_flags;
+  const Pattern pattern = published_pattern(asked, server_flags);
   const std::uint64_t prompts = asked.concurrency * pattern.rounds;
   const auto prompt_len =
       static_cast<std::uint64_t>(std::llround(static_cast<double>(asked.isl) * pattern.server_tokens));
@@ -97,7 +189,7 @@ MeasuredLoad load_of(const Row& row) {
     add_flag(load.flags, "--enable-dp-attention");
   }
   if (pattern.ep_size > 1) add_flag(load.flags, "--ep-size", std::to_string(pattern.ep_size));
-  add_flags(load.flags, pattern.server_flags);
+  add_flags(load.flags, server_flags);
   add_flags(load.flags,
             {"--dataset-name", "random", "--random-input-len", std::to_string(prompt_len),
              "--random-output-len", std::to_string(asked.osl), "--random-range-ratio",
@@ -108,34 +200,15 @@ MeasuredLoad load_of(const Row& row) {
 
 }  // namespace
 
-bool is_benchmark_file(std::string_view first_line) {
-  return first_line.find("silicon_tpot_ms") != std::string_view::npos && first_line.front() != '{';
-}
-
 std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, const MeasurementFile&) {
-  constexpr std::array<std::string_view, 15> kColumns = {"id",
-                                                         "model_path",
-                                                         "system",
-                                                         "isl",
-                                                         "osl",
-                                                         "concurrency",
-                                                         "tp_size",
-                                                         "silicon_ttft_ms",
-                                                         "silicon_tpot_ms",
-                                                         "backend_version",
-                                                         "precision",
-                                                         "pp_size",
-                                                         "attention_dp_size",
-                                                         "moe_tp_size",
-                                                         "moe_ep_size"};
-  constexpr std::size_t kOptionalFrom = 9;
-  CsvRows cells(input, kColumns, kOptionalFrom);
+  CsvRows cells(input, "id model_path system isl osl concurrency tp_size silicon_ttft_ms silicon_tpot_ms",
+                "backend_version precision pp_size attention_dp_size moe_tp_size moe_ep_size");
   std::vector<Row> rows;
   while (cells.next()) {
     Row& row = rows.emplace_back();
     row.file = fmt::format("{}:{}", input.name(), cells.place().line);
     row.id = cells.text("id");
-    PublishedRow& asked = row.asked;
+    Published& asked = row.asked;
     asked.model = cells.text("model_path");
     asked.hardware = hardware_of(cells.text("system"));
     if (row.id.empty() || asked.model.empty() || asked.hardware.empty())

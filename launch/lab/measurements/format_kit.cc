@@ -104,11 +104,6 @@ std::vector<double> prompt_tokens(const std::vector<KitLoad>& loads) {
 
 }  // namespace
 
-bool is_kit_file(std::string_view first_line) {
-  return first_line.front() == '{' && first_line.find("\"load\"") != std::string_view::npos &&
-         first_line.find("\"server\"") != std::string_view::npos;
-}
-
 std::vector<MeasuredLoad> read_kit_file(scheduler::TraceInput& input, const MeasurementFile& file) {
   const std::vector<KitLoad> all = read_lines(input);
   const ServerAccount account = read_account_file(file.beside(".info.json"));

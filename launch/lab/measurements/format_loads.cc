@@ -1,7 +1,6 @@
 // A row a load, with its figures: tests/calibration/measured/h200-sxm_serving.csv and files like it. A load
 // that was repeated on the same server has a row each time; the last one counts, for a new server is slower
 // the first times (kernels are loaded, and found, as they are needed).
-#include <array>
 #include <charconv>
 #include <system_error>
 #include <utility>
@@ -43,18 +42,10 @@ std::vector<std::pair<std::uint32_t, double>> read_accept_lens(const std::string
 
 }  // namespace
 
-bool is_loads_file(std::string_view first_line) {
-  return first_line.find("tpot_ms") != std::string_view::npos &&
-         first_line.find("load") != std::string_view::npos &&
-         first_line.find("silicon_") == std::string_view::npos && first_line.front() != '{';
-}
-
 std::vector<MeasuredLoad> read_loads_file(scheduler::TraceInput& input, const MeasurementFile& file) {
-  constexpr std::array<std::string_view, 15> kColumns = {
-      "server",  "model",   "backend", "load",   "flags",      "load_format", "tp",         "hardware",
-      "version", "ttft_ms", "tpot_ms", "e2e_ms", "duration_s", "accept_len",  "pool_tokens"};
-  constexpr std::size_t kOptionalFrom = 4;
-  CsvRows cells(input, kColumns, kOptionalFrom);
+  CsvRows cells(
+      input, "server model backend load",
+      "flags load_format tp hardware version ttft_ms tpot_ms e2e_ms duration_s accept_len pool_tokens");
   std::vector<MeasuredLoad> loads;
   while (cells.next()) {
     const scheduler::Place place = cells.place();

@@ -164,10 +164,6 @@ MeasuredLoad load_of(const CsvRows& cells) {
 
 }  // namespace
 
-bool is_published_file(std::string_view first_line) {
-  return first_line.find("launch,bench,") != std::string_view::npos && first_line.front() != '{';
-}
-
 std::vector<MeasuredLoad> read_published_file(scheduler::TraceInput& input, const MeasurementFile&) {
   constexpr std::array<std::string_view, 25> kColumns = {"id",
                                                          "model",

@@ -1,5 +1,4 @@
 // requests.csv: a row a request of a measured server, which servers.jsonl in the same folder describes.
-#include <array>
 #include <map>
 #include <memory>
 #include <system_error>
@@ -15,33 +14,19 @@
 namespace tpsim::launch {
 namespace {
 
-// What is the same in all rows of a load.
 struct LoadRows {
   std::uint64_t line = 0;
-  std::string server, load, model, prefill, decode, kv_cache_dtype, other_flags;
-  std::uint32_t tp = 1;
+  MeasuredLoad load;  // what its rows say of it
+  std::string prefill, decode, kv_cache_dtype;
   std::vector<MeasuredRequest> requests;
 };
 
 // In the order in which loads begin.
 std::vector<LoadRows> read_rows(scheduler::TraceInput& input) {
-  constexpr std::array<std::string_view, 15> kColumns = {"server",
-                                                         "load",
-                                                         "model",
-                                                         "tp",
-                                                         "prefill_attention_backend",
-                                                         "decode_attention_backend",
-                                                         "request",
-                                                         "sent_s",
-                                                         "first_token_s",
-                                                         "last_token_s",
-                                                         "input_tokens",
-                                                         "output_tokens",
-                                                         "cached_tokens",
-                                                         "kv_cache_dtype",
-                                                         "other_flags"};
-  constexpr std::size_t kOptionalFrom = 13;
-  CsvRows cells(input, kColumns, kOptionalFrom);
+  CsvRows cells(input,
+                "server load model tp prefill_attention_backend decode_attention_backend request sent_s "
+                "first_token_s last_token_s input_tokens output_tokens cached_tokens",
+                "kv_cache_dtype other_flags");
   std::vector<LoadRows> loads;
   std::map<std::pair<std::string, std::string>, std::size_t> known;
   while (cells.next()) {
@@ -59,15 +44,18 @@ std::vector<LoadRows> read_rows(scheduler::TraceInput& input) {
         known.emplace(std::pair(cells.text("server"), cells.text("load")), loads.size());
     if (is_new) {
       LoadRows& rows = loads.emplace_back();
+      MeasuredLoad& load = rows.load;
       rows.line = cells.place().line;
-      std::tie(rows.server, rows.load) = entry->first;
-      rows.model = cells.text("model");
-      rows.tp = cells.small_count("tp", 1, 1024);
+      load.file = fmt::format("{}:{}", input.name(), rows.line);
+      std::tie(load.server, load.load) = entry->first;
+      load.model = cells.text("model");
+      load.tp = cells.small_count("tp", 1, 1024);
+      load.settings = cells.text("other_flags");
       rows.prefill = cells.text("prefill_attention_backend");
       rows.decode = cells.text("decode_attention_backend");
+      load.backend = rows.prefill == rows.decode ? rows.prefill : rows.prefill + "+" + rows.decode;
       rows.kv_cache_dtype = cells.text("kv_cache_dtype");
-      rows.other_flags = cells.text("other_flags");
-      if (rows.server.empty() || rows.load.empty() || rows.model.empty())
+      if (load.server.empty() || load.load.empty() || load.model.empty())
         cells.place().fail("server, load and model must have a name");
     }
     loads[entry->second].requests.push_back(request);
@@ -91,10 +79,10 @@ auto read_beside(const MeasurementFile& file, std::initializer_list<const char*>
 // What was said on the server's command line wins over what the server says of itself.
 void set_flags(const LoadRows& rows, const ServerAccount& account, const MeasurementFile& file,
                MeasuredLoad& load) {
-  std::vector<std::string> given = words_of_flags(rows.other_flags);
+  std::vector<std::string> given = words_of_flags(load.settings);
   localize_draft_model(given, file);
   load.hardware = account.hardware.empty() ? file.options.hardware : account.hardware;
-  add_server({.model_path = file.model_path(rows.model),
+  add_server({.model_path = file.model_path(load.model),
               .version = account.version,
               .load_format = has_flag(given, "--load-format") ? "" : "dummy",
               .prefill_backend = rows.prefill,
@@ -113,31 +101,19 @@ void set_flags(const LoadRows& rows, const ServerAccount& account, const Measure
 
 }  // namespace
 
-bool is_requests_file(std::string_view first_line) {
-  return first_line.find("sent_s") != std::string_view::npos &&
-         first_line.find("first_token_s") != std::string_view::npos && first_line.front() != '{';
-}
-
 std::vector<MeasuredLoad> read_requests_file(scheduler::TraceInput& input, const MeasurementFile& file) {
-  const std::vector<LoadRows> all = read_rows(input);
+  std::vector<LoadRows> all = read_rows(input);
   const auto servers = read_beside(file, {"servers.jsonl"}, read_servers);
   const auto batches = read_beside(file, {"batches.csv.gz", "batches.csv"}, read_batches);
   std::vector<MeasuredLoad> loads;
-  for (const LoadRows& rows : all) {
-    const auto known = servers.find(rows.server);
+  for (LoadRows& rows : all) {
+    MeasuredLoad& load = rows.load;
+    const auto known = servers.find(load.server);
     const ServerAccount account = known == servers.end() ? ServerAccount() : known->second;
-    MeasuredLoad load;
-    load.file = fmt::format("{}:{}", input.name(), rows.line);
-    load.server = rows.server;
-    load.load = rows.load;
-    load.model = rows.model;
-    load.backend = rows.prefill == rows.decode ? rows.prefill : rows.prefill + "+" + rows.decode;
-    load.settings = rows.other_flags;
-    load.tp = rows.tp;
     set_flags(rows, account, file, load);
     load.measured = figures_of(rows.requests);
     load.pool_tokens = account.pool_tokens;
-    if (const auto found = batches.find({rows.server, rows.load}); found != batches.end()) {
+    if (const auto found = batches.find({load.server, load.load}); found != batches.end()) {
       load.batches = found->second;
       add_accept_lens(longest_answer(rows.requests), load);
     }

@@ -16,7 +16,7 @@ namespace tpsim::launch {
 struct MeasuredFigures {
   std::optional<double> ttft_ms;  // mean, from sending to the first token
   // Time after the first token over tokens after the first, both summed over the requests: a plain mean
-  // hangs on the few short answers that waited behind a prefill.
+  // hangs on the few short answers that waited for a prefill.
   std::optional<double> tpot_ms;
   std::optional<double> e2e_ms;             // mean, from sending to the last token
   std::optional<double> duration_s;         // from the first sending to the last token

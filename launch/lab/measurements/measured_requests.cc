@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launch/lab/measurements/server_account.h"
+#include "proto/base/text.h"
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::launch {
@@ -16,20 +17,10 @@ namespace {
 
 using scheduler::Place;
 
-std::vector<std::string> words_of(const std::string& load) {
-  std::vector<std::string> words;
-  for (std::size_t start = 0; start <= load.size();) {
-    const std::size_t colon = std::min(load.find(':', start), load.size());
-    words.push_back(load.substr(start, colon - start));
-    start = colon + 1;
-  }
-  return words;
-}
-
 // The numbers after the kind, `count` of them.
 std::vector<double> numbers_of(const MeasuredLoad& load, std::size_t count, bool whole, const Place& place,
                                std::string_view form) {
-  const std::vector<std::string> words = words_of(load.load);
+  const std::vector<std::string> words = split_list(load.load, ':');
   std::vector<double> numbers;
   for (std::size_t i = 1; i < words.size(); ++i) {
     double value = 0;
@@ -209,8 +200,7 @@ void offer_requests(const std::vector<MeasuredRequest>& requests, const Measurem
   // A few tokens may be found by chance: prompts begin with a template, or the same random token.
   if (cached > input / 50 && load.load_kind != "azure") {
     load.refusal = fmt::format(
-        "{} of the {} prompt tokens of {} were cached, and the rows do not say which "
-        "prompts share what",
+        "{} of the {} prompt tokens of {} were cached, and the rows do not say which prompts share what",
         cached, input, load.load);
     return;
   }

@@ -1,7 +1,6 @@
 #include "launch/lab/measurements/measurement_formats.h"
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -12,15 +11,38 @@
 namespace tpsim::launch {
 namespace {
 
-constexpr std::array<MeasurementFormat, 7> kFormats = {{
-    {"requests", is_requests_file, read_requests_file},
-    {"kit", is_kit_file, read_kit_file},
-    {"loads", is_loads_file, read_loads_file},
-    {"benchmark", is_benchmark_file, read_benchmark_file},
-    {"published", is_published_file, read_published_file},
-    {"bench_serving", is_bench_serving_file, read_bench_serving_file},
-    {"server log", is_server_log, read_server_log_file},
-}};
+struct Format {
+  bool json;                            // the first filled line begins an object
+  std::vector<std::string_view> words;  // that it has
+  std::vector<MeasuredLoad> (*read)(scheduler::TraceInput& input, const MeasurementFile& file);
+
+  bool is_of(std::string_view line) const {
+    return (line.front() == '{') == json &&
+           std::all_of(words.begin(), words.end(),
+                       [&](std::string_view word) { return line.find(word) != std::string_view::npos; });
+  }
+};
+
+// In this order: a row a load is known by fewer words than a benchmark.
+const std::vector<Format>& formats() {
+  static const std::vector<Format> formats = {
+      {false, {"sent_s", "first_token_s"}, read_requests_file},
+      {true, {"\"load\"", "\"server\""}, read_kit_file},
+      {false, {"silicon_tpot_ms"}, read_benchmark_file},
+      {false, {"launch,bench,"}, read_published_file},
+      {false, {"tpot_ms", "load"}, read_loads_file},
+      {true, {"\"total_input_tokens\"", "\"mean_ttft_ms\""}, read_bench_serving_file},
+      {false, {"server_args=ServerArgs("}, read_server_log_file},
+  };
+  return formats;
+}
+
+// "[2026-11-21 17:31:44] …", "[2026-11-21 17:31:44 TP0] …"; warnings of libraries may come before a log's own
+// first line, which is then known by its name.
+bool is_log(std::string_view line, const std::string& name) {
+  return name.ends_with(".log") || name.ends_with(".log.gz") ||
+         (line.starts_with("[2") && line.find(']') != std::string_view::npos && line.find('-') == 5);
+}
 
 // Names go into reports and onto terminals.
 void check_names(const MeasuredLoad& load) {
@@ -40,11 +62,8 @@ std::vector<MeasuredLoad> read(scheduler::TraceInput input, const MeasurementFil
   const std::string& name = input.name();
   std::string_view line;
   if (!input.next_filled_line(line)) throw_user_error("{}: is empty; a file of measurements is needed", name);
-  // Warnings of libraries may come before a log's own first line.
-  const bool is_log = name.ends_with(".log") || name.ends_with(".log.gz");
-  for (const MeasurementFormat& format : kFormats) {
-    const bool by_name = is_log && format.read == read_server_log_file;
-    if (!by_name && !format.is_own(line)) continue;
+  for (const Format& format : formats()) {
+    if (!format.is_of(line) && !(format.read == read_server_log_file && is_log(line, name))) continue;
     input.unread_line();
     std::vector<MeasuredLoad> loads = format.read(input, file);
     if (loads.empty()) throw_user_error("{}: has no measurement; rows are needed after the first line", name);
@@ -52,10 +71,9 @@ std::vector<MeasuredLoad> read(scheduler::TraceInput input, const MeasurementFil
     return loads;
   }
   input.place().fail(
-      "the line is of no format of measurements; they are requests.csv of a measured server, a client's "
-      "JSON lines, those of sglang.bench_serving, a server's log, and CSV files with a row a load (tpot_ms, "
-      "ttft_ms, duration_s) or a benchmark "
-      "(silicon_ttft_ms, silicon_tpot_ms)");
+      "the line is of no format of measurements; they are requests.csv of a measured server, a client's JSON "
+      "lines, those of sglang.bench_serving, a server's log, and CSV files with a row a load (tpot_ms, "
+      "ttft_ms, duration_s) or a benchmark (silicon_ttft_ms, silicon_tpot_ms)");
 }
 
 }  // namespace

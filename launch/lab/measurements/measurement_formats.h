@@ -1,5 +1,5 @@
 // The files of measurements that tpsim reads. Each format is one function in a file of its own and a line in
-// the list of measurement_formats.cc; the first filled line of a file tells which one it is.
+// the list of measurement_formats.cc, which says by which words its first filled line is known.
 //
 //   requests    CSV, a row a request: server, load, request, sent_s, first_token_s, last_token_s,
 //               input_tokens, output_tokens, …; servers.jsonl, batches.csv[.gz] and models/ lie in its folder
@@ -45,25 +45,13 @@ struct MeasurementFile {
   std::string model_path(const std::string& name) const;
 };
 
-struct MeasurementFormat {
-  std::string_view name;
-  bool (*is_own)(std::string_view first_line);
-  std::vector<MeasuredLoad> (*read)(scheduler::TraceInput& input, const MeasurementFile& file);
-};
-
-bool is_requests_file(std::string_view first_line);
+// One for each format: the loads of a file, whose first line is the next to be read.
 std::vector<MeasuredLoad> read_requests_file(scheduler::TraceInput& input, const MeasurementFile& file);
-bool is_kit_file(std::string_view first_line);
 std::vector<MeasuredLoad> read_kit_file(scheduler::TraceInput& input, const MeasurementFile& file);
-bool is_loads_file(std::string_view first_line);
 std::vector<MeasuredLoad> read_loads_file(scheduler::TraceInput& input, const MeasurementFile& file);
-bool is_benchmark_file(std::string_view first_line);
 std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, const MeasurementFile& file);
-bool is_published_file(std::string_view first_line);
 std::vector<MeasuredLoad> read_published_file(scheduler::TraceInput& input, const MeasurementFile& file);
-bool is_bench_serving_file(std::string_view first_line);
 std::vector<MeasuredLoad> read_bench_serving_file(scheduler::TraceInput& input, const MeasurementFile& file);
-bool is_server_log(std::string_view first_line);
 std::vector<MeasuredLoad> read_server_log_file(scheduler::TraceInput& input, const MeasurementFile& file);
 
 // A file plain or gzip-compressed, line by line.

@@ -29,6 +29,11 @@ struct ServerAccount {
   }
 };
 
+// The arguments as a server's log has them. `text`: what follows "ServerArgs(". Texts, numbers, truths and
+// None become JSON's; lists and whatever else is left out. Throws UserError at `place` for a text without its
+// end.
+nlohmann::json read_server_args(std::string_view text, const scheduler::Place& place);
+
 // Throws UserError at `place` for a field of the wrong kind.
 ServerAccount read_server_account(const nlohmann::json& json, const scheduler::Place& place);
 // A file with the answer of /get_server_info. Throws UserError.

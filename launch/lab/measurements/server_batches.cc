@@ -1,7 +1,6 @@
 #include "launch/lab/measurements/server_batches.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <compare>
@@ -11,7 +10,6 @@
 #include "launch/lab/measurements/csv_rows.h"
 #include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/measurements/server_account.h"
-#include "launch/lab/measurements/server_args_text.h"
 
 namespace tpsim::launch {
 namespace {
@@ -57,15 +55,13 @@ void read_other_line(std::string_view line, const Place& place, LoggedServer& se
 
 std::map<std::pair<std::string, std::string>, std::vector<MeasuredBatch>> read_batches(
     scheduler::TraceInput& input) {
-  constexpr std::array<std::string_view, 10> kColumns = {
-      "server",           "load",      "mode",      "new_seqs", "new_tokens", "cached_tokens", "running",
-      "gen_tokens_per_s", "kv_tokens", "accept_len"};
-  constexpr std::size_t kOptionalFrom = 9;
   std::map<std::pair<std::string, std::string>, std::vector<MeasuredBatch>> batches;
   std::string_view first;
   if (!input.next_filled_line(first)) return batches;
   input.unread_line();
-  CsvRows cells(input, kColumns, kOptionalFrom);
+  CsvRows cells(input,
+                "server load mode new_seqs new_tokens cached_tokens running gen_tokens_per_s kv_tokens",
+                "accept_len");
   while (cells.next()) {
     const Place place = cells.place();
     MeasuredBatch batch;

@@ -8,6 +8,12 @@
 namespace tpsim::launch {
 namespace {
 
+// Seconds since the decode batch before; 0 where `batch` does not say.
+double decode_interval(const MeasuredBatch& batch) {
+  if (!batch.decode || batch.tokens_per_second <= 0) return 0;
+  return batch.running * std::max(1.0, batch.accept_len) / batch.tokens_per_second;
+}
+
 // A decode batch whose interval is a decode step's and nothing else's.
 bool is_clean(const std::vector<MeasuredBatch>& batches, std::size_t i) {
   return i > 0 && i < batches.size() && batches[i].decode && batches[i - 1].decode &&
@@ -78,11 +84,6 @@ proto::BatchTimeline timeline(const std::vector<Point>& all, std::size_t points)
 }
 
 }  // namespace
-
-double decode_interval(const MeasuredBatch& batch) {
-  if (!batch.decode || batch.tokens_per_second <= 0) return 0;
-  return batch.running * std::max(1.0, batch.accept_len) / batch.tokens_per_second;
-}
 
 std::vector<MeasuredStep> decode_steps(const std::vector<MeasuredBatch>& batches) {
   std::vector<MeasuredStep> steps;

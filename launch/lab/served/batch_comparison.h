@@ -16,9 +16,6 @@
 
 namespace tpsim::launch {
 
-// Seconds since the decode batch before; 0 where `batch` does not say.
-double decode_interval(const MeasuredBatch& batch);
-
 // One measured time and the batches that took it.
 struct MeasuredStep {
   double seconds = 0;

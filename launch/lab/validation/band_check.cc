@@ -1,5 +1,4 @@
-#include "launch/lab/validation/band_check.h"
-
+// What validated loads say of error bands.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -8,6 +7,7 @@
 
 #include "launch/error_bands/error_band.h"
 #include "launch/lab/validation/row_groups.h"
+#include "launch/lab/validation/validation_report.h"
 
 namespace tpsim::launch {
 namespace {

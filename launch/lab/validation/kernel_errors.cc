@@ -54,10 +54,10 @@ class Table {
     return std::move(out_);
   }
 
-  Kernels operators(bool (*wanted)(const std::string& name)) {
+  Kernels operators() {
     const rank::OperatorCosts costs(profile_);
     for (const std::string& name : kernels::operator_classes()) {
-      if (!wanted(name) || stop_) continue;
+      if (kernels::table_of(name) != task_.table || stop_) continue;
       const std::vector<kernels::OperatorRow> rows = kernels::operator_rows(task_.folder, name, profile_);
       const auto* const matrix = kernels::matrix_rows_of(name);
       proto::ValidatedKernel& group = begin(name, matrix != nullptr ? matrix->dtype : "half");
@@ -186,15 +186,8 @@ Kernels price_kernels(const KernelTask& task, const std::atomic<bool>& stop) {
     for (const bool decode : {false, true})
       if (name == fmt::format("{}_{}_perf", decode ? "generation" : "context", mla ? "mla" : "attention"))
         return table.attention(mla, decode);
-  if (name == "gemm_perf")
-    return table.operators([](const std::string& of) { return of.starts_with("gemm"); });
-  if (name == "moe_perf") return table.operators([](const std::string& of) { return of.starts_with("moe"); });
-  if (name == "custom_allreduce_perf")
-    return table.operators([](const std::string& of) { return of == "all_reduce.custom"; });
-  if (name == "nccl_perf")
-    return table.operators([](const std::string& of) {
-      return of == "all_reduce.nccl" || of == "all_gather" || of == "reduce_scatter" || of == "all_to_all";
-    });
+  for (const std::string& of : kernels::operator_classes())
+    if (kernels::table_of(of) == name) return table.operators();
   if (name == "encoder_attention_perf")
     return table.not_priced("attention without a causal mask is no backend's of language models");
   return table.not_priced(

@@ -13,7 +13,7 @@
 #include "launch/lab/served/load_records.h"
 #include "launch/lab/served/servable_load.h"
 #include "launch/lab/validation/row_groups.h"
-#include "launch/simulation/run_traits.h"
+#include "launch/simulation/run_report.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {

@@ -21,11 +21,9 @@
 #include "launch/cli/standard_output.h"
 #include "launch/cli/terminal.h"
 #include "launch/error_bands/residuals.h"
-#include "launch/flags/logging.h"
 #include "launch/flags/server_args.h"
 #include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/served/measurement_flags.h"
-#include "launch/lab/validation/band_check.h"
 #include "launch/lab/validation/kernel_errors.h"
 #include "launch/lab/validation/leave_one_out.h"
 #include "launch/lab/validation/predict_load.h"
@@ -35,7 +33,7 @@
 #include "proto/base/output_file.h"
 #include "proto/base/stop_flag.h"
 #include "rank/cost/hardware.h"
-#include "rank/parallel/rank_lost.h"
+#include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/task_farm.h"
 
 namespace tpsim::launch {
@@ -56,9 +54,9 @@ void declare(FlagSet& flags, ValidateArgs& args) {
   flags.group("Measurements");
   flags.add_list(
       "--measurements", "FILE",
-      "measured loads, one or more files: requests.csv of a measured server (servers.jsonl, "
-      "batches.csv and models/ beside it), a client's JSON lines (NAME.info.json and NAME.log "
-      "beside them), or CSV with a row a load or a benchmark; gzip is accepted (required)",
+      "measured loads, one or more files: requests.csv of a measured server (servers.jsonl, batches.csv and "
+      "models/ beside it), a client's JSON lines (NAME.info.json and NAME.log beside them), or CSV with a "
+      "row a load or a benchmark; gzip is accepted (required)",
       [&args](std::string_view, const std::vector<std::string>& values) { args.measurements = values; });
   flags.add_value(
       "--kernels", "DIR",
@@ -70,11 +68,10 @@ void declare(FlagSet& flags, ValidateArgs& args) {
                     text(args.options.hardware)(flag, value);
                     rank::load_hardware(value);
                   });
-  flags.add_value(
-      "--leave-one-out", "GROUP",
-      "fits the host's constants to the loads without each server (or model, backend, hardware, tp, "
-      "load_kind, settings) and serves that one's loads by what the others say",
-      word(leave_one_out_groups(), args.leave_one_out));
+  flags.add_value("--leave-one-out", "GROUP",
+                  "fits the host's constants to the loads without each server (or model, backend, hardware, "
+                  "tp, load_kind, settings) and serves that one's loads by what the others say",
+                  word(leave_one_out_groups(), args.leave_one_out));
   flags.add_value("--jobs", "N", "loads served at once by each process (default: its share of the cores)",
                   count(args.jobs, 1, 1024));
   flags.group("Output");
@@ -99,8 +96,7 @@ Tasks read_all(const ValidateArgs& args) {
   if (args.measurements.empty() && args.kernels.empty())
     throw_user_error(
         "--measurements: is required, a file of measured loads such as requests.csv, or --kernels, a folder "
-        "of "
-        "tables");
+        "of tables");
   if (args.measurements.empty() && !args.leave_one_out.empty())
     throw_user_error("--leave-one-out {}: needs loads, --measurements FILE…", args.leave_one_out);
   Tasks tasks;

@@ -9,8 +9,9 @@
 #include <utility>
 
 #include "launch/lab/served/error_figures.h"
-#include "launch/lab/validation/band_check.h"
+#include "launch/lab/validation/page_text.h"
 #include "launch/lab/validation/row_groups.h"
+#include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
 #include "proto/versions.h"
 
@@ -185,6 +186,10 @@ nlohmann::ordered_json validation_json(proto::Validation validation) {
     row.clear_steps();
   }
   return to_json(validation);
+}
+
+std::string validation_page(const proto::Validation& validation) {
+  return fill_page(validation_template(), to_json(validation));
 }
 
 }  // namespace tpsim::launch

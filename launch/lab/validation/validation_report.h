@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/error_bands/residuals.h"
 #include "proto/validation.pb.h"
 
 namespace tpsim::launch {
@@ -24,5 +25,13 @@ std::string validation_table(const proto::Validation& validation, bool colour);
 
 // validation.html: one page that opens offline.
 std::string validation_page(const proto::Validation& validation);
+
+// The rows of `validation` as error bands rest on them, stretches included. Loads that have no server's name
+// count as one server by model, settings, GPU and number of GPUs. A latency that was not measured is TTFT and
+// a token's time for each further token of the answer, where those were.
+ResidualTable residuals_of(const proto::Validation& validation);
+
+// Adds bands: how many of the rows lie in the bands that are made of the other servers' rows.
+void check_bands(proto::Validation& validation);
 
 }  // namespace tpsim::launch

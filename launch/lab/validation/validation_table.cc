@@ -16,19 +16,15 @@ namespace {
 
 constexpr std::size_t kWorst = 8;
 
+using Cells = std::vector<std::string>;
+const Cells kNothing(3);
+
 std::string percent(double share) { return fmt::format("{:.1f}", 100 * share); }
 
-std::string name_of(const proto::ValidatedRow& row) {
+// Of a ValidatedRow or a NotAsked.
+template <typename Row>
+std::string name_of(const Row& row) {
   return row.has_id() ? row.id() : row.server() + " " + row.load();
-}
-
-void add_figure(bool has, const proto::MeasuredFigure& figure, std::vector<std::string>& cells) {
-  if (!has) {
-    append(cells, {"", "", ""});
-    return;
-  }
-  append(cells, {format_figure(figure.predicted()), format_figure(figure.measured()),
-                 fmt::format("{:.3f}", figure.predicted() / figure.measured())});
 }
 
 std::string rows_table(const proto::Validation& validation, bool colour) {
@@ -36,19 +32,16 @@ std::string rows_table(const proto::Validation& validation, bool colour) {
   table.rows.push_back({"predicted, measured and their ratio", "TPOT ms", "of", "x", "TTFT ms", "of", "x",
                         "latency ms", "of", "x", "duration s", "of", "x", "output tok/s", "of", "x"});
   for (const proto::ValidatedRow& row : validation.rows()) {
-    std::vector<std::string> cells = {name_of(row)};
-    for (const RowFigure& figure : row_figures()) add_figure((row.*figure.has)(), (row.*figure.get)(), cells);
+    Cells cells = {name_of(row)};
+    for (const RowFigure& figure : row_figures()) {
+      const proto::MeasuredFigure& of = (row.*figure.get)();
+      append(cells, (row.*figure.has)() ? Cells{format_figure(of.predicted()), format_figure(of.measured()),
+                                                fmt::format("{:.3f}", of.predicted() / of.measured())}
+                                        : kNothing);
+    }
     table.rows.push_back(std::move(cells));
   }
   return to_text(table, colour);
-}
-
-void add_errors(bool has, const proto::ErrorFigures& error, std::vector<std::string>& cells) {
-  if (!has) {
-    append(cells, {"", "", ""});
-    return;
-  }
-  append(cells, {percent(error.mean()), percent(error.median()), percent(error.p90())});
 }
 
 std::string groups_table(const proto::Validation& validation, bool colour) {
@@ -60,9 +53,13 @@ std::string groups_table(const proto::Validation& validation, bool colour) {
   for (const proto::ValidationGroup& group : validation.groups()) {
     const std::uint64_t rows = std::max({group.tpot_ms().count(), group.ttft_ms().count(),
                                          group.e2e_ms().count(), group.duration_s().count()});
-    std::vector<std::string> cells = {group.by(), group.name(), std::to_string(rows)};
-    for (const RowFigure& figure : row_figures())
-      add_errors((group.*figure.has_errors)(), (group.*figure.errors)(), cells);
+    Cells cells = {group.by(), group.name(), std::to_string(rows)};
+    for (const RowFigure& figure : row_figures()) {
+      const proto::ErrorFigures& errors = (group.*figure.errors)();
+      append(cells, (group.*figure.has_errors)()
+                        ? Cells{percent(errors.mean()), percent(errors.median()), percent(errors.p90())}
+                        : kNothing);
+    }
     table.rows.push_back(std::move(cells));
   }
   return to_text(table, colour);
@@ -79,17 +76,14 @@ std::string left_out_table(const proto::Validation& validation, bool colour) {
   for (const std::string& wanted : {by, std::string("all")}) {
     for (const proto::ValidationGroup& group : validation.groups()) {
       if (group.by() != wanted) continue;
-      std::vector<std::string> cells = {group.name(), ""};
+      Cells cells = {group.name(), ""};
       std::uint64_t rows = 0;
       for (const RowFigure& figure : row_figures()) {
         const proto::ErrorFigures& errors = (group.*figure.errors)();
         rows = std::max(rows, errors.left_out().count());
-        if (errors.has_left_out()) {
-          append(cells, {percent(errors.mean()), percent(errors.refitted().mean()),
-                         percent(errors.left_out().mean())});
-        } else {
-          append(cells, {"", "", ""});
-        }
+        append(cells, errors.has_left_out() ? Cells{percent(errors.mean()), percent(errors.refitted().mean()),
+                                                    percent(errors.left_out().mean())}
+                                            : kNothing);
       }
       cells[1] = std::to_string(rows);
       if (rows > 0) table.rows.push_back(std::move(cells));
@@ -207,8 +201,7 @@ std::string not_asked_text(const proto::Validation& validation) {
     const auto found = std::find_if(reasons.begin(), reasons.end(),
                                     [&](const auto& entry) { return entry.first == row.reason(); });
     if (found == reasons.end()) {
-      const std::string name = row.has_id() ? row.id() : row.server() + " " + row.load();
-      reasons.push_back({row.reason(), {name, 1}});
+      reasons.push_back({row.reason(), {name_of(row), 1}});
     } else {
       ++found->second.second;
     }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 namespace tpsim::launch {
@@ -14,9 +13,6 @@ constexpr double kNever = scheduler::RequestSource::kNever;
 constexpr std::chrono::milliseconds kAskEvery{50};
 // Of the wall: more than reading a request takes, less than anybody notices.
 constexpr double kMostGrace = 0.4e-3;
-// Of the wall: news are with the threads that tell them so long before they are due, which spares each a
-// wake-up on its way.
-constexpr double kAhead = 5e-3;
 
 }  // namespace
 
@@ -33,85 +29,78 @@ std::uint64_t LiveReplica::submit(scheduler::RequestPtr request, WallClock::Time
                                   std::shared_ptr<LiveRequest> listener) {
   const std::uint64_t id = next_id_++;
   ++open_requests_;
-  command({.id = id,
-           .request = std::move(request),
-           .sent = sent,
-           .listener = std::move(listener),
-           .flushed = {}});
+  command([this, id, request = std::move(request), sent, listener = std::move(listener)] {
+    admit(id, request, sent, listener);
+  });
   return id;
 }
 
 void LiveReplica::cancel(std::uint64_t id) {
-  command({.id = id, .request = {}, .listener = {}, .flushed = {}});
+  command([this, id] {
+    if (ended_) return;
+    // Of what has come since the round that is due next, that round learns.
+    const double now = config_.computes ? replica_.now() : clock_.now();
+    replica_.cancel(id, event_time(std::min(now, replica_.next_event_time())));
+  });
 }
 
 void LiveReplica::flush_cache(std::function<void(bool)> done) {
-  command({.request = {}, .listener = {}, .flushed = std::move(done)});
+  command([this, done = std::move(done)] {
+    if (!ended_ && open_.empty())
+      flushes_.push_back(done);
+    else
+      done(false);
+  });
 }
 
-void LiveReplica::command(Command command) {
+void LiveReplica::command(std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
     if (!ended_) {
-      commands_.push_back(std::move(command));
+      commands_.push_back(std::move(work));
       if (commands_.size() == 1) changed_.notify_one();
       return;
     }
   }
-  if (command.request != nullptr) --open_requests_;
-  if (command.listener == nullptr) return;
-  WireThread& thread = command.listener->thread();
-  thread.post([listener = std::move(command.listener)] {
-    TokenNews news;
-    news.end = scheduler::RequestState::kUnfinished;
-    news.because = "The server has stopped.";
-    news.status = 503;
-    listener->on_news(news);
-  });
+  work();
 }
 
 void LiveReplica::take_commands() {
+  std::vector<std::function<void()>> taken;
   {
     const std::lock_guard lock(mutex_);
-    taken_.swap(commands_);
+    taken.swap(commands_);
   }
-  for (Command& command : taken_) {
-    if (command.request != nullptr) {
-      admit(command);
-    } else if (command.flushed) {
-      if (open_.empty())
-        flushes_.push_back(std::move(command.flushed));
-      else
-        command.flushed(false);
-    } else {
-      // Of what has come since the round that is due next, that round learns.
-      const double now = config_.computes ? replica_.now() : clock_.now();
-      replica_.cancel(command.id, event_time(std::min(now, replica_.next_event_time())));
-    }
-  }
-  taken_.clear();
+  for (const std::function<void()>& work : taken) work();
 }
 
-void LiveReplica::admit(Command& command) {
+void LiveReplica::admit(std::uint64_t id, scheduler::RequestPtr request, WallClock::Time sent_at,
+                        std::shared_ptr<LiveRequest> listener) {
+  if (ended_) {
+    --open_requests_;
+    WireThread& thread = listener->thread();
+    thread.post([this, listener = std::move(listener)] {
+      TokenNews news;
+      news.give_up(scheduler::RequestState::kUnfinished, because_);
+      listener->on_news(news);
+    });
+    return;
+  }
   // Of passes that are computed, the replica's clock only counts what they took.
-  const double sent = config_.computes ? replica_.now() : clock_.seconds_at(command.sent);
+  const double sent = config_.computes ? replica_.now() : clock_.seconds_at(sent_at);
   if (config_.max_queued_requests > 0 &&
       replica_.schedulers().totals().waiting >= config_.max_queued_requests) {
-    statistics_.on_queue_full();
-    TokenNews& news = deliveries_.add(sent, std::move(command.listener));
-    news.end = scheduler::RequestState::kRejected;
-    news.because = "The request queue is full.";
-    news.status = 503;
+    statistics_.on_arrival(/*accepted=*/false);
+    deliveries_.add(sent, std::move(listener))
+        .give_up(scheduler::RequestState::kRejected, "The request queue is full.");
     --open_requests_;
     return;
   }
-  statistics_.on_accepted();
-  lengths_.pending += command.request->prompt.size();
-  open_.emplace(
-      command.id,
-      Open{.listener = std::move(command.listener), .sent = sent, .length = command.request->prompt.size()});
-  replica_.submit(
-      {.id = command.id, .time = event_time(sent), .early = false, .request = std::move(command.request)});
+  statistics_.on_arrival(/*accepted=*/true);
+  const std::uint64_t length = request->prompt.size();
+  lengths_.pending += length;
+  open_.emplace(id, Open{.listener = std::move(listener), .sent = sent, .length = length});
+  replica_.submit({.id = id, .time = event_time(sent), .early = false, .request = std::move(request)});
 }
 
 void LiveReplica::flush_if_idle() {
@@ -145,16 +134,14 @@ void LiveReplica::run(const std::function<bool()>& go_on) {
     if (config_.computes)
       deliveries_.hand_over_now();
     else
-      deliveries_.hand_over(clock_.now() + kAhead * clock_.speedup(), clock_);
+      deliveries_.hand_over([this](double time) { return clock_.time_at(time); });
     flush_if_idle();
     statistics_.look(replica_.schedulers(), lengths_, !stepped);
     if (const auto now = std::chrono::steady_clock::now(); !stepped || now - asked >= kAskEvery) {
       asked = now;
       if (!go_on()) return;
     }
-    if (!stepped)
-      wait_until(
-          std::min(replica_.next_event_time() + grace_, deliveries_.next_time() - kAhead * clock_.speedup()));
+    if (!stepped) wait_until(replica_.next_event_time() + grace_);
   }
 }
 
@@ -169,31 +156,20 @@ void LiveReplica::wait_until(double seconds) {
 void LiveReplica::abandon(const std::string& because) {
   {
     const std::lock_guard lock(mutex_);
+    because_ = because;
     ended_ = true;
-    taken_.swap(commands_);
   }
+  take_commands();
   deliveries_.hand_over_now();
-  const auto tell = [&](std::shared_ptr<LiveRequest> listener) {
-    TokenNews& news = deliveries_.add(0, std::move(listener));
-    news.end = scheduler::RequestState::kUnfinished;
-    news.because = because;
-    news.status = 503;
+  for (auto& [id, open] : open_) {
+    deliveries_.add(0, std::move(open.listener)).give_up(scheduler::RequestState::kUnfinished, because);
     --open_requests_;
-  };
-  for (auto& [id, open] : open_) tell(std::move(open.listener));
-  open_.clear();
-  for (Command& command : taken_) {
-    if (command.listener != nullptr) tell(std::move(command.listener));
-    if (command.flushed) command.flushed(false);
   }
-  taken_.clear();
+  open_.clear();
   for (const auto& flushed : flushes_) flushed(false);
   flushes_.clear();
   deliveries_.hand_over_now();
 }
-
-// A request that even an idle server does not admit is refused: clients that may come later do not help it.
-bool LiveReplica::more_to_come() const { return false; }
 
 void LiveReplica::on_tokens(const scheduler::PassResult& result) {
   auto completed = result.finished.begin();  // in the order of the tokens
@@ -244,10 +220,6 @@ void LiveReplica::on_finished(const scheduler::Req& req, scheduler::RequestState
   }
   open_.erase(found);
   --open_requests_;
-}
-
-void LiveReplica::on_step(const scheduler::StepRecord& record, double gpu_seconds, bool) {
-  statistics_.on_step(record, gpu_seconds);
 }
 
 }  // namespace tpsim::launch

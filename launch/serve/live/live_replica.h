@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -58,17 +59,10 @@ class LiveReplica final : private scheduler::ReplicaEvents {
   // Steps the replica until `go_on`, asked at least twenty times a second, says no. Throws what the executor
   // throws.
   void run(const std::function<bool()>& go_on);
-  // After run(): tells all who still wait that nothing more comes, with `because` and 503.
+  // After run(): tells all requests that still wait that nothing more comes, with `because` and 503.
   void abandon(const std::string& because);
 
  private:
-  struct Command {
-    std::uint64_t id = 0;
-    scheduler::RequestPtr request;  // none: cancel `id`, or flush
-    WallClock::Time sent{};
-    std::shared_ptr<LiveRequest> listener;
-    std::function<void(bool)> flushed;
-  };
   struct Open {
     std::shared_ptr<LiveRequest> listener;
     double sent = 0;           // seconds of the replica's clock
@@ -77,17 +71,22 @@ class LiveReplica final : private scheduler::ReplicaEvents {
     bool told_end = false;  // with its last tokens
   };
 
-  bool more_to_come() const override;
+  // A request that even an idle server does not admit is refused: clients that may come later do not help it.
+  bool more_to_come() const override { return false; }
   bool wants_tokens() const override { return true; }
   void on_tokens(const scheduler::PassResult& result) override;
   void on_finished(const scheduler::Req& req, scheduler::RequestState state, const char* because,
                    double time) override;
   void on_inter_token(double gap, std::uint32_t count) override { statistics_.on_inter_token(gap, count); }
-  void on_step(const scheduler::StepRecord& record, double gpu_seconds, bool computed) override;
+  void on_step(const scheduler::StepRecord& record, double gpu_seconds, bool) override {
+    statistics_.on_step(record, gpu_seconds);
+  }
 
-  void command(Command command);
+  // Has `work` done on the replica's thread; after abandon() here and now.
+  void command(std::function<void()> work);
   void take_commands();
-  void admit(Command& command);
+  void admit(std::uint64_t id, scheduler::RequestPtr request, WallClock::Time sent,
+             std::shared_ptr<LiveRequest> listener);
   void flush_if_idle();
   bool step();
   void wait_until(double seconds);
@@ -103,14 +102,14 @@ class LiveReplica final : private scheduler::ReplicaEvents {
   ServerStatistics::Lengths lengths_;               // of those in open_
   std::vector<std::function<void(bool)>> flushes_;  // waiting for the last round
   Deliveries deliveries_;
-  std::vector<Command> taken_;
   std::atomic<std::uint64_t> next_id_ = 0;
   std::atomic<std::uint64_t> open_requests_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Command> commands_;
-  bool ended_ = false;  // after abandon()
+  std::vector<std::function<void()>> commands_;
+  std::string because_;              // of abandon()
+  std::atomic<bool> ended_ = false;  // after it
 };
 
 }  // namespace tpsim::launch

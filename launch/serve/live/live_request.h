@@ -1,4 +1,4 @@
-// A request of somebody who is waiting for its tokens.
+// A request whose client waits for its tokens.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,13 @@ struct TokenNews {
   unsigned status = 400;
   double latency = 0;     // seconds of the replica's clock from its sending to this
   WallClock::Time due{};  // when it is to be told
+
+  // The end of a request that the server does not serve: 503.
+  void give_up(scheduler::RequestState state, const std::string& sentence) {
+    end = state;
+    because = sentence;
+    status = 503;
+  }
 };
 
 class LiveRequest {

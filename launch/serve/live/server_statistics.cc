@@ -36,14 +36,9 @@ ServerStatistics::ServerStatistics(LiveDescription description, const WallClock&
   live_.description = std::move(description);
 }
 
-void ServerStatistics::on_accepted() {
+void ServerStatistics::on_arrival(bool accepted) {
   const std::lock_guard lock(mutex_);
-  ++live_.accepted_requests;
-}
-
-void ServerStatistics::on_queue_full() {
-  const std::lock_guard lock(mutex_);
-  ++live_.rejected_requests;
+  ++(accepted ? live_.accepted_requests : live_.rejected_requests);
 }
 
 void ServerStatistics::on_scheduled(double queue_seconds, std::uint32_t prompt_tokens,
@@ -110,7 +105,6 @@ void ServerStatistics::on_step(const scheduler::StepRecord& record, double gpu_s
   live_.decode_tokens += record.decode_tokens;
   current_.prefill_tokens += record.extend_tokens;
   current_.decode_tokens += record.decode_tokens + record.extend_requests;
-  live_.last_batch_requests = record.extend_requests + record.decode_requests;
   live_.last_pass_used_graph = record.capture_bucket > 0;
   if (record.forward_mode == proto::TARGET_VERIFY) {
     accepted_steps_ += record.decode_requests;

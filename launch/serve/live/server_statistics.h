@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
-#include <vector>
 
 #include "launch/serve/live/wall_clock.h"
 #include "launch/serve/live_statistics.h"
@@ -21,9 +20,8 @@ class ServerStatistics {
   // their own.
   ServerStatistics(LiveDescription description, const WallClock& clock);
 
-  void on_accepted();
-  // Refused without the replica having seen it.
-  void on_queue_full();
+  // A request came; not `accepted`: it is refused without the replica having seen it.
+  void on_arrival(bool accepted);
   void on_scheduled(double queue_seconds, std::uint32_t prompt_tokens, std::uint32_t cached_tokens);
   void on_first_token(double ttft);
   void on_inter_token(double gap, std::uint32_t count);

@@ -1,10 +1,8 @@
 #include "launch/serve/page/live_page.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "launch/report/html_page.h"
-#include "launch/serve/page/page_text.h"
 
 namespace tpsim::launch {
 namespace {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "launch/serve/live_statistics.h"
 
@@ -14,5 +15,8 @@ const std::string& live_page();
 // GET /live/data?after=TIME: how things stand, JSON; of LiveStatistics::samples those that are later than
 // `after`, seconds of the replica's clock, so that a page which has the others gets a few hundred bytes.
 std::string live_page_data(const LiveStatistics& statistics, double after = -1);
+
+// The page's template, which the build embeds.
+std::string_view live_template();
 
 }  // namespace tpsim::launch

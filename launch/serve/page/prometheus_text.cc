@@ -5,12 +5,23 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
-
-#include "launch/serve/page/exposition.h"
+#include <iterator>
 
 namespace tpsim::launch {
 namespace {
+
+// A label's value between its quotes.
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') result += '\\';
+    if (c == '\n')
+      result += "\\n";
+    else
+      result += c;
+  }
+  return result;
+}
 
 // SGLang's engine_type of a server that both prefills and decodes.
 constexpr const char* kEngineType = "unified";
@@ -221,23 +232,26 @@ class Metrics {
   }
 
   void http() {
-    std::map<std::pair<std::string, std::string>, std::uint64_t> requests;
-    for (const HttpCount& answers : s_.http_responses)
-      requests[{answers.endpoint, answers.method}] += answers.count;
+    const auto each = [this](const HttpActive& calls) {
+      for (const auto& [of, count] : calls)
+        out_.sample({{"endpoint", std::string(of.first)}, {"method", std::string(of.second)}}, number(count));
+    };
+    HttpActive requests;
+    for (const auto& [of, count] : s_.http_responses) requests[{std::get<0>(of), std::get<1>(of)}] += count;
     out_.metric("sglang:http_requests_active", "gauge", "Number of currently active HTTP requests");
-    for (const HttpCount& calls : s_.http_active)
-      out_.sample({{"endpoint", calls.endpoint}, {"method", calls.method}}, number(calls.count));
+    each(s_.http_active);
     out_.metric("sglang:http_requests_total", "counter",
                 "Total number of HTTP requests by endpoint and method");
-    for (const auto& [of, count] : requests)
-      out_.sample({{"endpoint", of.first}, {"method", of.second}}, number(count));
+    each(requests);
     out_.metric("sglang:http_responses_total", "counter",
                 "Total number of HTTP responses by endpoint and status code");
-    for (const HttpCount& answers : s_.http_responses)
-      out_.sample({{"endpoint", answers.endpoint},
-                   {"status_code", fmt::format("{}", answers.status)},
-                   {"method", answers.method}},
-                  number(answers.count));
+    for (const auto& [of, count] : s_.http_responses) {
+      const auto& [endpoint, method, status] = of;
+      out_.sample({{"endpoint", std::string(endpoint)},
+                   {"status_code", std::to_string(status)},
+                   {"method", std::string(method)}},
+                  number(count));
+    }
   }
 
   // What SGLang has no name for.
@@ -271,6 +285,54 @@ class Metrics {
 };
 
 }  // namespace
+
+std::string prometheus_number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  const std::size_t point = text.find('.');
+  constexpr std::size_t kMostDigits = 6;  // before the point
+  if (value <= 0 || point == std::string::npos || point <= kMostDigits) return text;
+  std::string mantissa = text.substr(0, 1) + "." + text.substr(1, point - 1) + text.substr(point + 1);
+  mantissa.erase(mantissa.find_last_not_of("0.") + 1);
+  return fmt::format("{}e+{:02}", mantissa, point - 1);
+}
+
+void Exposition::metric(std::string_view name, std::string_view type, std::string_view help) {
+  name_ = name;
+  fmt::format_to(std::back_inserter(text_), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+}
+
+void Exposition::line(std::string_view suffix, const MetricLabels& labels, const MetricLabels& more,
+                      double value) {
+  text_ += name_;
+  text_ += suffix;
+  char before = '{';
+  for (const MetricLabels* list : {&labels, &more}) {
+    for (const auto& [key, text] : *list) {
+      fmt::format_to(std::back_inserter(text_), "{}{}=\"{}\"", before, key, escaped(text));
+      before = ',';
+    }
+  }
+  if (before == ',') text_ += '}';
+  fmt::format_to(std::back_inserter(text_), " {}\n", prometheus_number(value));
+}
+
+void Exposition::sample(const MetricLabels& labels, double value, const MetricLabels& more) {
+  line("", labels, more, value);
+}
+
+void Exposition::histogram(const MetricLabels& labels, const LiveHistogram& values) {
+  double below = 0;
+  for (std::size_t i = 0; i < values.counts.size(); ++i) {
+    below += static_cast<double>(values.counts[i]);
+    const double edge = i < values.edges.size() ? values.edges[i] : HUGE_VAL;
+    line("_bucket", labels, {{"le", prometheus_number(edge)}}, below);
+  }
+  line("_count", labels, {}, below);
+  line("_sum", labels, {}, values.sum);
+}
 
 std::string prometheus_text(const LiveStatistics& statistics) { return Metrics(statistics).write(); }
 

@@ -46,7 +46,6 @@ struct GenerateCall {
   std::vector<std::string> rids;  // empty: the server makes them up; else one for each prompt, or one for all
   std::optional<std::int32_t> priority;
   std::string extra_key;  // namespace of the prefix cache; empty: none
-  bool log_metrics = true;
 
   // Of OpenAI's.
   std::string model;  // as the client says it

@@ -130,4 +130,13 @@ std::vector<std::uint32_t> token_ids(const json& value, std::string_view field) 
   return ids;
 }
 
+void append_escaped(std::string_view text, std::string& out) {
+  const std::string quoted = json_string(text);
+  out.append(quoted, 1, quoted.size() - 2);
+}
+
+std::string json_string(std::string_view text) {
+  return json(text).dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
 }  // namespace tpsim::launch

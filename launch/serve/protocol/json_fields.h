@@ -1,5 +1,5 @@
-// The fields of a JSON object that a client sent, read one by one: a field that is missing or null has its
-// default, one of another type is refused with its name. Numbers follow Python's: 16.0 is a whole number.
+// JSON of clients. The fields of an object are read one by one: one that is missing or null has its default,
+// one of another type is refused with its name. Numbers follow Python's: 16.0 is a whole number.
 #pragma once
 
 #include <cstdint>
@@ -41,5 +41,10 @@ class JsonFields {
 std::optional<std::int64_t> whole_number(const nlohmann::json& value, std::int64_t least, std::int64_t most);
 // Throws Refusal naming `field` where `value` is not a list of token ids.
 std::vector<std::uint32_t> token_ids(const nlohmann::json& value, std::string_view field);
+
+// Appends `text` as JSON writes it between the quotes. It is UTF-8; what is not becomes U+FFFD.
+void append_escaped(std::string_view text, std::string& out);
+// With its quotes.
+std::string json_string(std::string_view text);
 
 }  // namespace tpsim::launch

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "launch/serve/protocol/answer_format.h"
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 
 namespace tpsim::launch {
 namespace {

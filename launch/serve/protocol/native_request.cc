@@ -8,7 +8,6 @@
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
-#include "launch/serve/protocol/sampling_fields.h"
 
 namespace tpsim::launch {
 namespace {
@@ -118,7 +117,7 @@ GenerateCall parse_generate(std::string_view body, const ParseLimits& limits) {
     read_prompts(fields, call);
     read_sampling(fields, call);
     read_common(fields, call);
-    call.log_metrics = fields.boolean("log_metrics", true);
+    fields.boolean("log_metrics", true);  // only checked: nobody logs requests here
     if (call.n > 1) call.single = false;
     check_size(call, limits);
   } catch (Refusal& refusal) {

@@ -10,7 +10,6 @@
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
-#include "launch/serve/protocol/sampling_fields.h"
 
 namespace tpsim::launch {
 namespace {
@@ -35,9 +34,8 @@ void refuse_format(const JsonFields& fields) {
   if (!format->is_object()) refuse_field("response_format", "Input should be an object");
   const std::string type = JsonFields(*format, "response_format.").text("type").value_or("");
   if (type != "text")
-    refuse_value(
-        fmt::format("response_format: answers that follow a grammar are not simulated; leave it out, "
-                    "or say \"text\""));
+    refuse_value(fmt::format(
+        "response_format: answers that follow a grammar are not simulated; leave it out, or say \"text\""));
 }
 
 void read_shared(const JsonFields& fields, GenerateCall& call) {
@@ -50,27 +48,20 @@ void read_shared(const JsonFields& fields, GenerateCall& call) {
 }
 
 void read_prompt(const json& prompt, GenerateCall& call) {
-  const auto add_text = [&call](const json& text) {
-    call.prompts.push_back({.is_text = true, .text = text.get<std::string>(), .ids = {}});
+  const auto add = [&call](const json& one) {
+    PromptInput& input = call.prompts.emplace_back();
+    input.is_text = one.is_string();
+    if (input.is_text)
+      input.text = one.get<std::string>();
+    else
+      input.ids = token_ids(one, "prompt");
   };
-  const auto add_ids = [&call](const json& ids) {
-    call.prompts.push_back({.is_text = false, .text = {}, .ids = token_ids(ids, "prompt")});
-  };
-  if (prompt.is_string()) {
-    add_text(prompt);
-  } else if (prompt.is_array()) {
-    if (!prompt.empty() && prompt.front().is_number()) {
-      add_ids(prompt);
-    } else {
-      for (const json& entry : prompt) {
-        if (entry.is_string())
-          add_text(entry);
-        else
-          add_ids(entry);
-      }
-    }
-  } else {
+  if (!prompt.is_string() && !prompt.is_array())
     refuse_field("prompt", "Input should be a string, a list of strings, token ids, or lists of them");
+  if (prompt.is_string() || (!prompt.empty() && prompt.front().is_number())) {
+    add(prompt);
+  } else {
+    for (const json& one : prompt) add(one);
   }
   const auto empty = [](const PromptInput& one) { return one.text.empty() && one.ids.empty(); };
   if (std::all_of(call.prompts.begin(), call.prompts.end(), empty)) refuse_value("Prompt cannot be empty");

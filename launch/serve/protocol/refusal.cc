@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 
 namespace tpsim::launch {
 

@@ -1,7 +1,11 @@
 #include "launch/serve/wire/connection.h"
 
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/system/system_error.hpp>
 #include <exception>
 #include <utility>
 
@@ -12,8 +16,6 @@ namespace asio = boost::asio;
 
 // Requests that a client sends ahead of its answers; more stay in the kernel.
 constexpr std::size_t kMostAhead = 64 << 10;
-// Read from one connection before others have their turn.
-constexpr std::size_t kTurnBytes = 256 << 10;
 // Buffers of sockets to send from: what a client that does not read may hold of the kernel's memory.
 constexpr int kSendBuffer = 128 << 10;
 constexpr std::size_t kKeptCapacity = 4 << 10;  // bytes of a buffer that is empty
@@ -89,98 +91,94 @@ Connection::Connection(asio::ip::tcp::socket socket, Worker& worker)
 }
 
 Connection::~Connection() {
-  if (state_ != State::kClosed) --worker_.counters().connections;
+  if (open_) --worker_.counters().connections;
 }
 
-void Connection::start() {
+void Connection::open() {
   ErrorCode ignored;
   socket_.non_blocking(true, ignored);
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   socket_.set_option(asio::socket_base::send_buffer_size(kSendBuffer), ignored);
   worker_.add(shared_from_this());
-  silent_until(worker_.config().idle_timeout);
-  wait_readable();
+}
+
+void Connection::start() {
+  open();
+  spawn(serve());
 }
 
 void Connection::turn_away(const HttpResponse& response) {
-  start();
-  framing_ = {.keep_alive = false};
-  out_ = response_text(response, framing_, worker_.date());
+  open();
+  out_ = response_text(response, {.keep_alive = false}, worker_.date());
   ErrorCode ignored;
   socket_.write_some(asio::buffer(out_), ignored);
-  linger();
+  spawn(linger());
 }
 
-void Connection::wait_readable() {
-  if (reading_ || state_ == State::kClosed) return;
-  reading_ = true;
-  socket_.async_wait(asio::socket_base::wait_read, [self = shared_from_this()](ErrorCode error) {
-    self->reading_ = false;
-    if (self->state_ == State::kClosed) return;
-    if (error) {
-      self->close();
+void Connection::spawn(asio::awaitable<void> work) {
+  asio::co_spawn(worker_.io(), std::move(work),
+                 [self = shared_from_this()](const std::exception_ptr&) { self->close(); });
+}
+
+asio::awaitable<void> Connection::serve() {
+  while (open_ && framing_.keep_alive && !draining_) {
+    idle_ = received_.empty();
+    if (idle_) {
+      forget(received_);
+      silent_until(worker_.config().idle_timeout);
+      co_await take_in();
+      idle_ = false;
+    }
+    const Clock::time_point arrived = Clock::now();
+    RequestReader reader(worker_.config());
+    if (co_await receive(reader) == RequestReader::State::kDone) {
+      dispatch(reader.take(), arrived);
     } else {
-      self->on_readable();
+      received_.clear();
+      begin_exchange({.keep_alive = false})
+          ->respond(worker_.handler().refuse(reader.status(), reader.sentence()));
     }
-  });
+    while (exchange_ != nullptr) co_await take_in();
+  }
+  co_await linger();
 }
 
-void Connection::on_readable() {
-  if (state_ == State::kIdle) arrived_ = Clock::now();
+// Until a request is whole, or wrong.
+asio::awaitable<RequestReader::State> Connection::receive(RequestReader& reader) {
+  while (true) {
+    const RequestReader::State state = reader.read(received_);
+    if (state == RequestReader::State::kDone || state == RequestReader::State::kWrong) co_return state;
+    if (state == RequestReader::State::kContinue) say_continue();
+    silent_until(worker_.config().receive_timeout);
+    co_await take_in();
+  }
+}
+
+// Waits for bytes of the client and adds them to those that were received, or until finish_exchange(). Throws
+// where the connection has ended.
+asio::awaitable<void> Connection::take_in() {
+  const bool full = exchange_ != nullptr && received_.size() >= kMostAhead;
+  ErrorCode error;
+  co_await socket_.async_wait(full ? asio::socket_base::wait_error : asio::socket_base::wait_read,
+                              asio::redirect_error(asio::use_awaitable, error));
+  if (open_ && error == asio::error::operation_aborted) co_return;
+  if (full && !error) error = asio::error::connection_reset;
   std::string& scratch = worker_.scratch();
-  std::size_t taken = 0;
-  while (taken < kTurnBytes) {
-    if (state_ == State::kAnswering && pending_.size() >= kMostAhead) return;  // finish_exchange() goes on
-    ErrorCode error;
-    const std::size_t size = socket_.read_some(asio::buffer(scratch), error);
-    if (error == asio::error::would_block || error == asio::error::interrupted) break;
-    if (error || size == 0) {
-      close();
-      return;
-    }
-    taken += size;
-    if (state_ == State::kLingering) continue;
-    pending_.append(scratch.data(), size);
-    if (state_ == State::kAnswering) continue;
-    pump();
-    if (state_ == State::kClosed) return;
-  }
-  wait_readable();
+  std::size_t size = 0;
+  if (open_ && !error) size = socket_.read_some(asio::buffer(scratch), error);
+  if (error == asio::error::would_block || error == asio::error::interrupted) co_return;
+  if (!open_ || error) throw boost::system::system_error(error);
+  received_.append(scratch, 0, size);
 }
 
-void Connection::pump() {
-  if (pumping_) return;
-  pumping_ = true;
-  while ((state_ == State::kIdle || state_ == State::kReceiving) && !pending_.empty() && parse()) {
-  }
-  pumping_ = false;
-}
-
-// Returns whether what is left may be another request.
-bool Connection::parse() {
-  if (reader_ == nullptr) {
-    state_ = State::kReceiving;
-    const WireConfig& config = worker_.config();
-    reader_ = std::make_unique<RequestReader>(
-        ReadLimits{.max_head_bytes = config.max_head_bytes, .max_body_bytes = config.max_body_bytes});
-  }
-  silent_until(worker_.config().receive_timeout);
-  switch (reader_->read(pending_)) {
-    case RequestReader::State::kMore:
-      return false;
-    case RequestReader::State::kContinue:
-      say_continue();
-      return false;
-    case RequestReader::State::kWrong:
-      refuse(reader_->status(), reader_->sentence());
-      return false;
-    case RequestReader::State::kDone:
-      break;
-  }
-  RequestReader::Taken taken = reader_->take();
-  reader_.reset();
-  dispatch(std::move(taken));
-  return true;
+asio::awaitable<void> Connection::linger() {
+  idle_ = false;
+  forget(received_);
+  forget(out_);
+  ErrorCode ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  silent_until(kLinger);
+  while (true) co_await socket_.async_read_some(asio::buffer(worker_.scratch()), asio::use_awaitable);
 }
 
 void Connection::say_continue() {
@@ -192,7 +190,6 @@ void Connection::say_continue() {
 }
 
 std::shared_ptr<Connection::OpenExchange> Connection::begin_exchange(const AnswerFraming& framing) {
-  state_ = State::kAnswering;
   framing_ = framing;
   ending_ = false;
   ++worker_.counters().exchanges;
@@ -201,27 +198,15 @@ std::shared_ptr<Connection::OpenExchange> Connection::begin_exchange(const Answe
   return exchange;
 }
 
-void Connection::dispatch(RequestReader::Taken taken) {
-  HttpRequest& request = taken.request;
-  request.arrived = arrived_;
-  if (pending_.empty()) forget(pending_);
-
+void Connection::dispatch(RequestReader::Taken taken, Clock::time_point arrived) {
+  taken.request.arrived = arrived;
   const std::shared_ptr<OpenExchange> exchange = begin_exchange(taken.framing);
   deadline_ = Clock::time_point::max();
   try {
-    worker_.handler().handle(std::move(request), exchange);
+    worker_.handler().handle(std::move(taken.request), exchange);
   } catch (const std::exception& error) {
     exchange->respond(worker_.handler().refuse(500, std::string("Internal server error: ") + error.what()));
   }
-  // What came after it counts from when it is looked at.
-  arrived_ = Clock::now();
-}
-
-void Connection::refuse(unsigned status, const std::string& sentence) {
-  const std::string said = sentence;  // the reader's own, perhaps
-  reader_.reset();
-  pending_.clear();
-  begin_exchange({.keep_alive = false})->respond(worker_.handler().refuse(status, said));
 }
 
 void Connection::send(std::string bytes) {
@@ -257,13 +242,13 @@ void Connection::flush() {
 }
 
 void Connection::on_writable(ErrorCode error) {
-  if (state_ == State::kClosed || out_.empty()) return;
+  if (!open_ || out_.empty()) return;
   if (error) {
     close();
     return;
   }
   flush();
-  if (state_ == State::kAnswering && out_.empty() && listener_) {
+  if (exchange_ != nullptr && out_.empty() && listener_) {
     const std::shared_ptr<ExchangeListener> listener = listener_;
     listener->on_ready();
   }
@@ -274,25 +259,8 @@ void Connection::finish_exchange() {
   --worker_.counters().exchanges;
   listener_.reset();
   ending_ = false;
-  state_ = State::kIdle;
-  if (!framing_.keep_alive || draining_) {
-    linger();
-    return;
-  }
-  arrived_ = Clock::now();
-  silent_until(worker_.config().idle_timeout);
-  pump();
-  wait_readable();
-}
-
-void Connection::linger() {
-  state_ = State::kLingering;
-  forget(pending_);
-  forget(out_);
   ErrorCode ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-  silent_until(kLinger);
-  wait_readable();
+  socket_.cancel(ignored);  // serve() goes on
 }
 
 void Connection::sweep(Clock::time_point now) {
@@ -301,15 +269,14 @@ void Connection::sweep(Clock::time_point now) {
 
 void Connection::drain() {
   draining_ = true;
-  if (state_ == State::kIdle) close();
+  if (idle_) close();
 }
 
 void Connection::close() {
-  if (state_ == State::kClosed) return;
+  if (!open_) return;
   const std::shared_ptr<Connection> self = shared_from_this();
-  const bool answering = state_ == State::kAnswering;
-  state_ = State::kClosed;
-  exchange_ = nullptr;
+  const bool answering = std::exchange(exchange_, nullptr) != nullptr;
+  open_ = false;
   // Before the client can see that it is over.
   --worker_.counters().connections;
   if (answering) --worker_.counters().exchanges;

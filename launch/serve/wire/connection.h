@@ -1,73 +1,75 @@
 // One client's connection: requests one after another, each answered before the next is looked at.
 //
-// States. Idle: between requests; receiving: a request has begun; answering: an exchange is open; lingering:
-// the last answer is out and what the client still sends is read and thrown away, for a moment, so that
-// closing does not take the answer from it (a socket closed with unread bytes resets the connection).
+// After the last answer the connection lingers: what the client still sends is read and thrown away for a
+// moment, so that closing does not take the answer from it (a socket closed with unread bytes resets the
+// connection).
 #pragma once
 
+// clang-format off
+#include <utility>  // first: awaitable.hpp of Boost 1.74 names std::exchange without it
+// clang-format on
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "launch/serve/wire/exchange.h"
+#include "launch/serve/wire/http_message.h"
 #include "launch/serve/wire/request_reader.h"
-#include "launch/serve/wire/response_text.h"
 #include "launch/serve/wire/worker.h"
 
 namespace tpsim::launch {
 
-class Connection final : public WorkerConnection, public std::enable_shared_from_this<Connection> {
+class Connection final : public std::enable_shared_from_this<Connection> {
  public:
   using Clock = std::chrono::steady_clock;
   using ErrorCode = boost::system::error_code;
 
   // `socket` runs on `worker`, whose thread is the only one that comes here.
   Connection(boost::asio::ip::tcp::socket socket, Worker& worker);
-  ~Connection() override;
+  ~Connection();
   void start();
   // Answers with `response` whatever may come, and closes.
   void turn_away(const HttpResponse& response);
-  void sweep(Clock::time_point now) override;
-  void drain() override;
-  void close() override;
+  // Closes the connection if it was silent for too long.
+  void sweep(Clock::time_point now);
+  // Ends after the present exchange; at once where there is none.
+  void drain();
+  void close();
 
  private:
-  enum class State : std::uint8_t { kIdle, kReceiving, kAnswering, kLingering, kClosed };
   class OpenExchange;
 
-  void wait_readable();
-  void on_readable();
-  void pump();
-  bool parse();
+  void open();
+  // Carries out `work`, and closes when it has ended, or the client's side has.
+  void spawn(boost::asio::awaitable<void> work);
+  boost::asio::awaitable<void> serve();
+  boost::asio::awaitable<RequestReader::State> receive(RequestReader& reader);
+  boost::asio::awaitable<void> take_in();
+  boost::asio::awaitable<void> linger();
   void say_continue();
   std::shared_ptr<OpenExchange> begin_exchange(const AnswerFraming& framing);
-  void dispatch(RequestReader::Taken taken);
-  void refuse(unsigned status, const std::string& sentence);
+  void dispatch(RequestReader::Taken taken, Clock::time_point arrived);
   void send(std::string bytes);
   void flush();
   void on_writable(ErrorCode error);
   void finish_exchange();
-  void linger();
   void silent_until(std::chrono::seconds timeout) { deadline_ = Clock::now() + timeout; }
 
   boost::asio::ip::tcp::socket socket_;
   Worker& worker_;
-  State state_ = State::kIdle;
-  bool reading_ = false;  // a wait for bytes is under way
-  bool pumping_ = false;
+  bool open_ = true;
+  bool idle_ = true;  // between requests
   bool draining_ = false;
   bool ending_ = false;  // the exchange is over when out_ is out
   Clock::time_point deadline_ = Clock::time_point::max();
-  Clock::time_point arrived_;
   const OpenExchange* exchange_ = nullptr;  // while it is open; one that is over asks for nothing any more
   AnswerFraming framing_;
   std::shared_ptr<ExchangeListener> listener_;
-  std::unique_ptr<RequestReader> reader_;  // while a request is received
-  std::string pending_;                    // received, not parsed
-  std::string out_;                        // being sent
+  std::string received_;  // not parsed yet
+  std::string out_;       // being sent
   std::size_t sent_ = 0;
 };
 

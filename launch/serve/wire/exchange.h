@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "launch/serve/wire/http_request.h"
+#include "launch/serve/wire/http_message.h"
 
 namespace tpsim::launch {
 

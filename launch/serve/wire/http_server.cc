@@ -1,7 +1,12 @@
 #include "launch/serve/wire/http_server.h"
 
 #include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/ip/address.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
 #include "launch/serve/wire/connection.h"
@@ -32,7 +37,6 @@ HttpServer::HttpServer(const WireConfig& config, HttpHandler& handler) : config_
   for (std::size_t i = 0; i < std::max<std::size_t>(config_.threads, 1); ++i)
     workers_.push_back(std::make_unique<Worker>(i, config_, handler_, counters_));
   acceptor_.emplace(workers_.front()->io());
-  pause_.emplace(workers_.front()->io());
   listen();
 }
 
@@ -52,24 +56,24 @@ void HttpServer::listen() {
 }
 
 void HttpServer::start() {
-  accept();
+  asio::co_spawn(workers_.front()->io(), accept(), asio::detached);
   for (const auto& worker : workers_) worker->start();
 }
 
-void HttpServer::accept() {
-  Worker& worker = *workers_[next_++ % workers_.size()];
-  acceptor_->async_accept(worker.io(), [this, &worker](boost::system::error_code error, tcp::socket socket) {
-    if (error == asio::error::operation_aborted || !acceptor_->is_open()) return;
+asio::awaitable<void> HttpServer::accept() {
+  asio::steady_timer pause(workers_.front()->io());
+  while (acceptor_->is_open()) {
+    Worker& worker = *workers_[next_++ % workers_.size()];
+    boost::system::error_code error;
+    tcp::socket socket =
+        co_await acceptor_->async_accept(worker.io(), asio::redirect_error(asio::use_awaitable, error));
     if (!error) {
       on_accepted(worker, std::move(socket));
-      accept();
-      return;
+    } else if (error != asio::error::operation_aborted) {
+      pause.expires_after(kAcceptPause);
+      co_await pause.async_wait(asio::use_awaitable);
     }
-    pause_->expires_after(kAcceptPause);
-    pause_->async_wait([this](boost::system::error_code cancelled) {
-      if (!cancelled && acceptor_->is_open()) accept();
-    });
-  });
+  }
 }
 
 void HttpServer::on_accepted(Worker& worker, tcp::socket socket) {
@@ -89,7 +93,6 @@ void HttpServer::close_door() {
   workers_.front()->post([this] {
     boost::system::error_code ignored;
     acceptor_->close(ignored);
-    pause_->cancel();
   });
 }
 

@@ -4,8 +4,11 @@
 // limited: heads, bodies, connections, and the time in which it neither sends nor takes a byte.
 #pragma once
 
+// clang-format off
+#include <utility>  // first: awaitable.hpp of Boost 1.74 names std::exchange without it
+// clang-format on
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,7 +42,7 @@ class HttpServer {
 
  private:
   void listen();
-  void accept();
+  boost::asio::awaitable<void> accept();
   void on_accepted(Worker& worker, boost::asio::ip::tcp::socket socket);
   void close_door();
 
@@ -47,9 +50,7 @@ class HttpServer {
   HttpHandler& handler_;
   WireCounters counters_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  // Both on the first worker's thread.
-  std::optional<boost::asio::ip::tcp::acceptor> acceptor_;
-  std::optional<boost::asio::steady_timer> pause_;
+  std::optional<boost::asio::ip::tcp::acceptor> acceptor_;  // on the first worker's thread
   std::uint16_t port_ = 0;
   std::size_t next_ = 0;  // worker
 };

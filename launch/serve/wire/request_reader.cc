@@ -19,18 +19,18 @@ RequestReader::State RequestReader::read(std::string& pending) {
   if (!parser_) {
     parser_.emplace();
     parser_->eager(true);
-    parser_->header_limit(static_cast<std::uint32_t>(limits_.max_head_bytes));
-    parser_->body_limit(limits_.max_body_bytes);
+    parser_->header_limit(static_cast<std::uint32_t>(config_.max_head_bytes));
+    parser_->body_limit(config_.max_body_bytes);
     head_seen_ = false;
   }
   boost::system::error_code error;
   const std::size_t used = parser_->put(boost::asio::buffer(pending), error);
   pending.erase(0, used);
   if (error == http::error::body_limit)
-    return wrong(413, "the body is longer than --max-body-bytes " + std::to_string(limits_.max_body_bytes) +
+    return wrong(413, "the body is longer than --max-body-bytes " + std::to_string(config_.max_body_bytes) +
                           " allows");
   if (error == http::error::header_limit)
-    return wrong(431, "the head is longer than the " + std::to_string(limits_.max_head_bytes) +
+    return wrong(431, "the head is longer than the " + std::to_string(config_.max_head_bytes) +
                           " bytes that are accepted");
   if (error && error != http::error::need_more) return wrong(400, "this is not HTTP/1.1: " + error.message());
   if (parser_->is_done()) return State::kDone;

@@ -3,19 +3,13 @@
 
 #include <boost/beast/http/dynamic_body.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <cstddef>
 #include <optional>
 #include <string>
 
-#include "launch/serve/wire/http_request.h"
-#include "launch/serve/wire/response_text.h"
+#include "launch/serve/wire/http_message.h"
+#include "launch/serve/wire/wire_config.h"
 
 namespace tpsim::launch {
-
-struct ReadLimits {
-  std::size_t max_head_bytes = 0;
-  std::size_t max_body_bytes = 0;
-};
 
 class RequestReader {
  public:
@@ -26,12 +20,11 @@ class RequestReader {
     kWrong      // status() and sentence() say what is; nothing more can be read
   };
 
-  explicit RequestReader(const ReadLimits& limits) : limits_(limits) {}
+  // Within the limits of `config`, which must outlive it.
+  explicit RequestReader(const WireConfig& config) : config_(config) {}
 
   // Reads on in `pending`, and takes away what it has used.
   State read(std::string& pending);
-  // Whether bytes of a request have been read that is not done.
-  bool begun() const { return parser_.has_value(); }
 
   struct Taken {
     HttpRequest request;  // `arrived` is the caller's to fill in
@@ -46,7 +39,7 @@ class RequestReader {
  private:
   State wrong(unsigned status, std::string sentence);
 
-  const ReadLimits limits_;
+  const WireConfig& config_;
   // Its body grows with what comes, not with what was announced.
   std::optional<boost::beast::http::request_parser<boost::beast::http::dynamic_body>> parser_;
   bool head_seen_ = false;

@@ -4,7 +4,8 @@
 #include <chrono>
 #include <utility>
 
-#include "launch/serve/wire/response_text.h"
+#include "launch/serve/wire/connection.h"
+#include "launch/serve/wire/http_message.h"
 
 namespace tpsim::launch {
 namespace {

@@ -1,7 +1,6 @@
 // A thread of the server, with the connections that live on it.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -22,16 +21,7 @@
 
 namespace tpsim::launch {
 
-// A client's connection, as the worker that it lives on knows it.
-class WorkerConnection {
- public:
-  virtual ~WorkerConnection() = default;
-  // Closes the connection if it was silent for too long.
-  virtual void sweep(std::chrono::steady_clock::time_point now) = 0;
-  // Ends after the present exchange; at once where there is none.
-  virtual void drain() = 0;
-  virtual void close() = 0;
-};
+class Connection;
 
 // Of all threads together.
 struct WireCounters {
@@ -54,8 +44,8 @@ class Worker final : public WireThread {
   boost::asio::io_context& io() { return io_; }
 
   // On the worker's thread.
-  void add(std::shared_ptr<WorkerConnection> connection) { connections_.insert(std::move(connection)); }
-  void remove(const std::shared_ptr<WorkerConnection>& connection) { connections_.erase(connection); }
+  void add(std::shared_ptr<Connection> connection) { connections_.insert(std::move(connection)); }
+  void remove(const std::shared_ptr<Connection>& connection) { connections_.erase(connection); }
   const WireConfig& config() const { return config_; }
   HttpHandler& handler() { return handler_; }
   WireCounters& counters() { return counters_; }
@@ -65,9 +55,7 @@ class Worker final : public WireThread {
 
  private:
   // All of them, which may go while they are told something.
-  std::vector<std::shared_ptr<WorkerConnection>> open() const {
-    return {connections_.begin(), connections_.end()};
-  }
+  std::vector<std::shared_ptr<Connection>> open() const { return {connections_.begin(), connections_.end()}; }
   void sweep();
   void run_due();
 
@@ -79,7 +67,7 @@ class Worker final : public WireThread {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::steady_timer timer_, due_timer_;
   std::multimap<std::chrono::steady_clock::time_point, std::function<void()>> due_;
-  std::unordered_set<std::shared_ptr<WorkerConnection>> connections_;
+  std::unordered_set<std::shared_ptr<Connection>> connections_;
   std::string scratch_;  // what is being received
   std::string date_;
   std::thread thread_;

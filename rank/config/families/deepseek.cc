@@ -1,5 +1,5 @@
 // DeepSeek V2, V3 and R1, Kimi K2 (which calls itself V3), V3.2 and GLM-5: latent attention, and experts
-// behind the first dense layers. V3.2 and GLM-5 attend to the tokens that an indexer chooses; GLM-5's
+// after the first dense layers. V3.2 and GLM-5 attend to the tokens that an indexer chooses; GLM-5's
 // successors have layers that take the choice of the layer before them.
 #include <array>
 #include <string>
@@ -85,29 +85,22 @@ void read_deepseek(const ConfigReader& config, ModelConfig& model) {
     moe.num_fused_shared_experts = 1;
 }
 
+constexpr ArchitectureFacts kDeepseekFacts = {.data_parallel_attention = true,
+                                              .deepep = true,
+                                              .pipeline = true,
+                                              .next_layer = true,
+                                              .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4};
+constexpr ArchitectureFacts with(bool ArchitectureFacts::*fact) {
+  ArchitectureFacts facts = kDeepseekFacts;
+  facts.*fact = true;
+  return facts;
+}
 constexpr std::array<Architecture, 4> kDeepseekArchitectures = {{
     {.name = "DeepseekV2ForCausalLM",
      .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .grouped_topk = true}},
-    {.name = "DeepseekV3ForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .pipeline = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
-               .may_prefill_eagerly = true}},
-    {.name = "DeepseekV32ForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .pipeline = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
-    {.name = "GlmMoeDsaForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .pipeline = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
-               .glm_sparse = true}},
+    {.name = "DeepseekV3ForCausalLM", .facts = with(&ArchitectureFacts::may_prefill_eagerly)},
+    {.name = "DeepseekV32ForCausalLM", .facts = kDeepseekFacts},
+    {.name = "GlmMoeDsaForCausalLM", .facts = with(&ArchitectureFacts::glm_sparse)},
 }};
 
 }  // namespace

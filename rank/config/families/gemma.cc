@@ -56,7 +56,7 @@ void read_gemma3_vision(const ConfigReader& root, const ConfigReader& config, Vi
   vision.hidden_act = config.text("hidden_act", "gelu_pytorch_tanh");
   vision.norm_eps = static_cast<float>(config.real("layer_norm_eps", 1e-6, 0, 1));
   vision.projector_input = vision.hidden_size;
-  vision.markers_before = vision.markers_after = 2;  // a blank line and <start_of_image>; the same behind it
+  vision.markers_before = vision.markers_after = 2;  // a blank line and <start_of_image>; the same after it
   constexpr std::uint32_t kBlankLine = 108;          // of Gemma 3's tokenizer
   const std::uint32_t begin = read_token(root, "boi_token_index", "boi_token_id");
   const std::uint32_t end = read_token(root, "eoi_token_index", "eoi_token_id");

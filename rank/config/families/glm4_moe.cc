@@ -1,4 +1,4 @@
-// GLM-4.5 and 4.6: experts behind the first dense layers, half of each head rotated.
+// GLM-4.5 and 4.6: experts after the first dense layers, half of each head rotated.
 #include <array>
 
 #include "rank/config/config_parts.h"

@@ -10,24 +10,10 @@
 namespace tpsim::rank {
 namespace {
 
-// A list of whole numbers below `end` under `key`; empty where there is none.
-std::vector<std::uint32_t> numbers(const ConfigReader& config, const char* key, std::uint32_t end) {
-  std::vector<std::uint32_t> out;
-  if (!config.has(key)) return out;
-  const Json& list = config.json()[key];
-  if (!list.is_array()) throw_user_error("{}: key \"{}\" must be a list", config.where(), key);
-  for (const Json& entry : list) {
-    if (!entry.is_number_integer() || entry.get<double>() < 0 || entry.get<double>() >= end)
-      throw_user_error("{}: key \"{}\" must hold whole numbers from 0 to {}", config.where(), key, end - 1);
-    out.push_back(entry.get<std::uint32_t>());
-  }
-  return out;
-}
-
 // no_rope_layers has 1 where a layer rotates.
 void read_rotated_layers(const ConfigReader& config, ModelConfig& model) {
   model.layers.assign(model.num_layers, {});
-  const std::vector<std::uint32_t> rotates = numbers(config, "no_rope_layers", 2);
+  const std::vector<std::uint32_t> rotates = read_numbers(config, "no_rope_layers", 2);
   if (!rotates.empty() && rotates.size() < model.num_layers) {
     throw_user_error("{}: key \"no_rope_layers\" has {} entries, but num_hidden_layers is {}", config.where(),
                      rotates.size(), model.num_layers);
@@ -52,7 +38,8 @@ void read_llama4_experts(const ConfigReader& config, ModelConfig& model) {
   moe.scoring = ExpertScoring::kTopKThenSigmoid;
   moe.weight_on_input = true;
   if (config.has("moe_layers")) {
-    for (const std::uint32_t i : numbers(config, "moe_layers", model.num_layers)) model.layers[i].moe = true;
+    for (const std::uint32_t i : read_numbers(config, "moe_layers", model.num_layers))
+      model.layers[i].moe = true;
   } else {
     const std::uint32_t step = config.number_or("interleave_moe_layer_step", 1);
     for (std::uint32_t i = step - 1; i < model.num_layers; i += step) model.layers[i].moe = true;
@@ -109,6 +96,7 @@ void read_llama4_vision(const ConfigReader& root, const ConfigReader& config, Vi
     vision.tile_row_id = begin + 5;
     vision.small_copy_id = begin + 10;
   }
+  vision.norm_eps = 1e-5F;  // whatever the config says
   vision.rope_theta = config.real("rope_theta", 10000, 1, 1e12);
   if (config.has("rope_parameters") && config.json()["rope_parameters"].is_object())
     vision.rope_theta = ConfigReader(config.json()["rope_parameters"], config.where() + ": rope_parameters")

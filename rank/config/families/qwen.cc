@@ -8,23 +8,14 @@
 namespace tpsim::rank {
 namespace {
 
+constexpr std::uint32_t kMostLayers = 1000;  // of an encoder
+
 // Each decoder_sparse_step-th layer has experts, but for mlp_only_layers.
 void mark_qwen_expert_layers(const ConfigReader& config, ModelConfig& model) {
   const std::uint32_t step = config.number_or("decoder_sparse_step", 1);
-  std::vector<bool> dense(model.num_layers, false);
-  if (config.has("mlp_only_layers")) {
-    const Json& layers = config.json()["mlp_only_layers"];
-    if (!layers.is_array())
-      throw_user_error("{}: key \"mlp_only_layers\" must be a list of layers", config.where());
-    for (const Json& layer : layers) {
-      if (!layer.is_number_integer() || layer.get<double>() < 0 || layer.get<double>() >= model.num_layers) {
-        throw_user_error("{}: key \"mlp_only_layers\" must hold whole numbers from 0 to {}", config.where(),
-                         model.num_layers - 1);
-      }
-      dense[layer.get<std::size_t>()] = true;
-    }
-  }
-  for (std::uint32_t i = 0; i < model.num_layers; ++i) model.layers[i].moe = !dense[i] && (i + 1) % step == 0;
+  for (std::uint32_t i = 0; i < model.num_layers; ++i) model.layers[i].moe = (i + 1) % step == 0;
+  for (const std::uint32_t i : read_numbers(config, "mlp_only_layers", model.num_layers))
+    model.layers[i].moe = false;
 }
 
 // Where rope_scaling does not say it (modeling_qwen2_5_vl.py, modeling_qwen3_vl.py).
@@ -81,9 +72,9 @@ void read_qwen2_5_vision(const ConfigReader& root, const ConfigReader& config, V
   vision.temporal_patch = config.number_or("temporal_patch_size", 2);
   vision.merge_size = config.number_or("spatial_merge_size", 2);
   vision.window_size = config.number_or("window_size", 112);
-  vision.full_attention_at = read_layer_numbers(config, "fullatt_block_indexes", {7, 15, 23, 31});
+  vision.full_attention_at = read_numbers(config, "fullatt_block_indexes", kMostLayers, {7, 15, 23, 31});
   vision.full_attention_layers = static_cast<std::uint32_t>(vision.full_attention_at.size());
-  vision.gated_mlp = vision.rotary = vision.flat = true;
+  vision.gated_mlp = vision.rms_norm = vision.rotary = vision.flat = true;
   vision.min_pixels = 56 * 56;
   vision.max_pixels = 16384 * 28 * 28;  // of the published preprocessor_config.json
   vision.projector_input = vision.hidden_size * vision.merge_size * vision.merge_size;
@@ -104,7 +95,7 @@ void read_qwen3_vision(const ConfigReader& root, const ConfigReader& config, Vis
   vision.mlp_width = vision.intermediate_size;
   vision.hidden_act = config.text("hidden_act", "gelu_pytorch_tanh");
   vision.position_embeddings = config.number_or("num_position_embeddings", 2304);
-  vision.deepstack_at = read_layer_numbers(config, "deepstack_visual_indexes", {8, 16, 24});
+  vision.deepstack_at = read_numbers(config, "deepstack_visual_indexes", kMostLayers, {8, 16, 24});
   vision.deepstack = static_cast<std::uint32_t>(vision.deepstack_at.size());
   vision.rotary = vision.flat = vision.sharded_positions = true;
   vision.min_pixels = 65536;  // of the published preprocessor_config.json

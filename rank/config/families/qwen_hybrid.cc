@@ -17,18 +17,9 @@ void read_layer_kinds(const ConfigReader& config, ModelConfig& model) {
   const std::uint32_t interval = config.number_or("full_attention_interval", 4);
   for (std::uint32_t i = 0; i < model.num_layers; ++i) model.layers[i].linear = (i + 1) % interval != 0;
   if (config.has("layer_types")) {
-    const Json& types = config.json()["layer_types"];
-    if (!types.is_array() || types.size() != model.num_layers) {
-      throw_user_error("{}: key \"layer_types\" has {} entries, but num_hidden_layers is {}", config.where(),
-                       types.is_array() ? types.size() : 0, model.num_layers);
-    }
-    for (std::uint32_t i = 0; i < model.num_layers; ++i) {
-      if (types[i] != "linear_attention" && types[i] != "full_attention") {
-        throw_user_error("{}: key \"layer_types\" may hold full_attention and linear_attention only",
-                         config.where());
-      }
-      model.layers[i].linear = types[i] == "linear_attention";
-    }
+    const std::vector<bool> linear =
+        read_kinds(config, "layer_types", model.num_layers, "full_attention", "linear_attention");
+    for (std::uint32_t i = 0; i < model.num_layers; ++i) model.layers[i].linear = linear[i];
   }
   for (const LayerConfig& layer : model.layers) model.linear.num_layers += layer.linear ? 1 : 0;
   // SGLang's layers are built for both kinds, and a KV pool of no layers is no pool.
@@ -62,8 +53,8 @@ void read_linear(const ConfigReader& config, ModelConfig& model) {
   }
   if (linear.key_head_dim > 1024 || linear.value_head_dim > 1024 || linear.conv_kernel > 64) {
     throw_user_error(
-        "{}: linear_key_head_dim {} and linear_value_head_dim {} may be up to 1024, "
-        "linear_conv_kernel_dim {} up to 64",
+        "{}: linear_key_head_dim {} and linear_value_head_dim {} may be up to 1024, linear_conv_kernel_dim "
+        "{} up to 64",
         config.where(), linear.key_head_dim, linear.value_head_dim, linear.conv_kernel);
   }
 }
@@ -121,31 +112,20 @@ void read_qwen_hybrid(const ConfigReader& config, ModelConfig& model) {
   read_hybrid_experts(config, model);
 }
 
+constexpr ArchitectureFacts kHybridFacts = {.data_parallel_attention = true,
+                                            .deepep = true,
+                                            .next_layer = true,
+                                            .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4};
+constexpr ArchitectureFacts without_next_layer(ArchitectureFacts facts) {
+  facts.next_layer = false;
+  return facts;
+}
 constexpr std::array<Architecture, 5> kQwenHybridArchitectures = {{
-    {.name = "Qwen3NextForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
-    {.name = "Qwen3_5ForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
-    {.name = "Qwen3_5MoeForCausalLM",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
-    {.name = "Qwen3_5ForConditionalGeneration",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
-    {.name = "Qwen3_5MoeForConditionalGeneration",
-     .facts = {.data_parallel_attention = true,
-               .deepep = true,
-               .next_layer = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4}},
+    {.name = "Qwen3NextForCausalLM", .facts = kHybridFacts},
+    {.name = "Qwen3_5ForCausalLM", .facts = without_next_layer(kHybridFacts)},
+    {.name = "Qwen3_5MoeForCausalLM", .facts = kHybridFacts},
+    {.name = "Qwen3_5ForConditionalGeneration", .facts = kHybridFacts},
+    {.name = "Qwen3_5MoeForConditionalGeneration", .facts = kHybridFacts},
 }};
 
 }  // namespace

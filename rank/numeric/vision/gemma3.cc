@@ -1,24 +1,18 @@
 // Gemma 3: SigLIP over a square of fixed size, its patches averaged in squares, normed and projected. Of
 // SGLang 0.5.23 models/gemma3_mm.py and siglip.py, which replaces the config's hidden_act (a tanh GELU) by a
 // quick GELU; here it is what the config says, as in Transformers.
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "rank/linear/vector_ops.h"
-#include "rank/numeric/vision/tiled_vit.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower.h"
+#include "rank/numeric/vision/vit_layers.h"
 
 namespace tpsim::rank {
 namespace {
-
-constexpr std::array<std::string_view, 4> kGemma3TowerPrefixes = {
-    "vision_tower.vision_model.", "vision_tower.", "model.vision_tower.vision_model.", "model.vision_tower."};
-constexpr std::array<std::string_view, 2> kGemma3ProjectorPrefixes = {"multi_modal_projector.",
-                                                                      "model.multi_modal_projector."};
 
 class Gemma3Tower : public VisionTower {
  public:
@@ -27,31 +21,25 @@ class Gemma3Tower : public VisionTower {
       : vision_(vision) {
     const std::uint32_t hidden = vision.hidden_size;
     const std::uint32_t side = vision.patch_size;
-    const TowerReader reader(source, type, kGemma3TowerPrefixes, "embeddings.patch_embedding.weight");
-    patches_ = reader.whole("embeddings.patch_embedding", hidden, 3 * side * side, true, {3, side, side});
+    const TowerReader reader(source, type,
+                             {"vision_tower.vision_model.", "vision_tower.",
+                              "model.vision_tower.vision_model.", "model.vision_tower."},
+                             "embeddings.patch_embedding.weight");
+    patches_ = reader.whole("embeddings.patch_embedding", hidden, {3, side, side}, true);
     positions_ = reader.tensor("embeddings.position_embedding.weight", {vision.position_embeddings, hidden});
-    const TiledVitConfig config{.num_layers = vision.num_layers,
-                                .hidden_size = hidden,
-                                .intermediate_size = vision.intermediate_size,
-                                .num_heads = vision.num_heads,
-                                .eps = vision.norm_eps,
-                                .rms_norm = false,
-                                .qkv_bias = true,
-                                .activation = tower_activation(vision.hidden_act)};
-    const TiledVitNames names{.layers = "encoder.layers.",
-                              .norm1 = "layer_norm1",
-                              .norm2 = "layer_norm2",
-                              .q = "self_attn.q_proj",
-                              .k = "self_attn.k_proj",
-                              .v = "self_attn.v_proj",
-                              .out = "self_attn.out_proj",
-                              .fc1 = "mlp.fc1",
-                              .fc2 = "mlp.fc2"};
-    layers_ = std::make_unique<const TiledVit>(config, names, reader, ranks);
-    norm_ = {.weight = reader.tensor("post_layernorm.weight", {hidden}),
-             .bias = reader.tensor("post_layernorm.bias", {hidden}),
-             .eps = vision.norm_eps};
-    const TowerReader projector(source, type, kGemma3ProjectorPrefixes, "mm_soft_emb_norm.weight");
+    const VitNames names{.layers = "encoder.layers.",
+                         .norm1 = "layer_norm1",
+                         .norm2 = "layer_norm2",
+                         .q = "self_attn.q_proj",
+                         .k = "self_attn.k_proj",
+                         .v = "self_attn.v_proj",
+                         .out = "self_attn.out_proj",
+                         .fc1 = "mlp.fc1",
+                         .fc2 = "mlp.fc2"};
+    layers_ = std::make_unique<const VitLayers>(vision, names, reader, ranks);
+    norm_ = reader.norm("post_layernorm", hidden, vision.norm_eps);
+    const TowerReader projector(source, type, {"multi_modal_projector.", "model.multi_modal_projector."},
+                                "mm_soft_emb_norm.weight");
     soft_norm_ = projector.tensor("mm_soft_emb_norm.weight", {hidden});
     const std::uint32_t out = vision.out_hidden_size;
     const std::vector<float> stored = projector.tensor("mm_input_projection_weight", {hidden, out});
@@ -81,28 +69,21 @@ class Gemma3Tower : public VisionTower {
       scale(mean, hidden, share);
       rms_norm(mean, hidden, soft_norm_.data(), 1, vision_.norm_eps, mean);
     }
-    projection_.multiply(pooled.data(), layout.embedded, hidden, out, vision_.out_hidden_size, nullptr,
-                         ranks.pool());
+    projection_.multiply(pooled.data(), layout.embedded, out, ranks.pool());
   }
 
  private:
   const VisionConfig vision_;
   TowerLinear patches_;
   std::vector<float> positions_, soft_norm_;
-  std::unique_ptr<const TiledVit> layers_;
+  std::unique_ptr<const VitLayers> layers_;
   TowerNorm norm_;
   PackedMatrix projection_;
 };
 
-constexpr std::array<std::string_view, 1> kGemma3Architectures = {"Gemma3ForConditionalGeneration"};
-
 }  // namespace
 
 extern const TowerFamily kGemma3Tower;
-const TowerFamily kGemma3Tower = {kGemma3Architectures,
-                                  [](const VisionConfig& vision, const TensorSource& source, WeightType type,
-                                     const TowerRanks& ranks) -> std::unique_ptr<VisionTower> {
-                                    return std::make_unique<Gemma3Tower>(vision, source, type, ranks);
-                                  }};
+const TowerFamily kGemma3Tower = {{"Gemma3ForConditionalGeneration"}, load_tower<Gemma3Tower>};
 
 }  // namespace tpsim::rank

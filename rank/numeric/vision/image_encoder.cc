@@ -2,14 +2,30 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "proto/base/error.h"
-#include "rank/numeric/vision/pixels.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/vision/vision_encoder.h"
 #include "rank/weights/host_memory.h"
 
 namespace tpsim::rank {
+
+extern const TowerFamily kGemma3Tower;
+extern const TowerFamily kInternVlTower;
+extern const TowerFamily kLlama4Tower;
+extern const TowerFamily kQwen25VlTower;
+extern const TowerFamily kQwen3VlTower;
+
+const TowerFamily* find_vision_tower(std::string_view architecture) {
+  for (const TowerFamily* family :
+       {&kGemma3Tower, &kInternVlTower, &kLlama4Tower, &kQwen25VlTower, &kQwen3VlTower}) {
+    if (std::ranges::count(family->architectures, architecture) > 0) return family;
+  }
+  return nullptr;
+}
+
 namespace {
 
 const TowerFamily& family_of(const ModelConfig& model) {

@@ -11,7 +11,7 @@
 
 #include "rank/config/image_layout.h"
 #include "rank/config/model_config.h"
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "rank/linear/packed_matrix.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/numeric/collectives.h"

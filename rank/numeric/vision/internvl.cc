@@ -2,7 +2,6 @@
 // patches shuffled into wider rows, and a projector of a norm and two layers that no rank shares. Names of
 // OpenGVLab's own checkpoints (SGLang 0.5.23 models/internvl.py) and of those in Transformers' spelling.
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,18 +10,19 @@
 #include <vector>
 
 #include "rank/linear/vector_ops.h"
-#include "rank/numeric/vision/tiled_vit.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower.h"
+#include "rank/numeric/vision/vit_layers.h"
 
 namespace tpsim::rank {
 namespace {
 
 struct Spelling {
-  std::array<std::string_view, 2> prefixes;
-  std::string_view class_token, positions, patches;
-  TiledVitNames layers;
-  std::array<std::string_view, 2> projector_prefixes;
-  std::string_view projector_norm, linear1, linear2;
+  std::vector<std::string_view> prefixes;
+  std::string class_token, positions, patches;
+  VitNames layers;
+  std::vector<std::string_view> projector_prefixes;
+  std::string projector_norm, linear1, linear2;
 };
 
 const Spelling& own_spelling() {
@@ -80,32 +80,18 @@ class InternVlTower : public VisionTower {
                 WeightType type, const TowerRanks& ranks)
       : vision_(vision), side_(vision.image_size / vision.patch_size) {
     const std::uint32_t hidden = vision.hidden_size;
-    const std::uint32_t patch = vision.patch_size;
     const TowerReader reader(source, type, spelling.prefixes, spelling.class_token);
-    class_ = reader.tensor(std::string(spelling.class_token), {1, 1, hidden});
-    positions_ = reader.tensor(std::string(spelling.positions), {1, vision.position_embeddings, hidden});
-    patches_ =
-        reader.whole(std::string(spelling.patches), hidden, 3 * patch * patch, true, {3, patch, patch});
-    TiledVitNames names = spelling.layers;
+    class_ = reader.tensor(spelling.class_token, {1, 1, hidden});
+    positions_ = reader.tensor(spelling.positions, {1, vision.position_embeddings, hidden});
+    patches_ = reader.whole(spelling.patches, hidden, {3, vision.patch_size, vision.patch_size}, true);
+    VitNames names = spelling.layers;
     if (!vision.qk_norm) names.q_norm = names.k_norm = "";
-    const TiledVitConfig config{.num_layers = vision.computed_layers,
-                                .hidden_size = hidden,
-                                .intermediate_size = vision.intermediate_size,
-                                .num_heads = vision.num_heads,
-                                .eps = vision.norm_eps,
-                                .rms_norm = vision.rms_norm,
-                                .qkv_bias = vision.qkv_bias,
-                                .activation = tower_activation(vision.hidden_act)};
-    layers_ = std::make_unique<const TiledVit>(config, names, reader, ranks);
-    const TowerReader projector(source, type, spelling.projector_prefixes,
-                                std::string(spelling.linear1) + ".weight");
-    const std::string norm(spelling.projector_norm);
-    norm_ = {.weight = projector.tensor(norm + ".weight", {vision.projector_input}),
-             .bias = projector.tensor(norm + ".bias", {vision.projector_input}),
-             .eps = 1e-5F};
+    layers_ = std::make_unique<const VitLayers>(vision, names, reader, ranks);
+    const TowerReader projector(source, type, spelling.projector_prefixes, spelling.linear1 + ".weight");
+    norm_ = projector.norm(spelling.projector_norm, vision.projector_input, 1e-5F);
     const std::uint32_t out = vision.out_hidden_size;
-    linear1_ = projector.whole(std::string(spelling.linear1), out, vision.projector_input, true);
-    linear2_ = projector.whole(std::string(spelling.linear2), out, out, true);
+    linear1_ = projector.whole(spelling.linear1, out, {vision.projector_input}, true);
+    linear2_ = projector.whole(spelling.linear2, out, {out}, true);
   }
 
   void encode(const ImageLayout& layout, const ImagePixels& pixels, TowerRanks& ranks, float* out) override {
@@ -143,7 +129,7 @@ class InternVlTower : public VisionTower {
   TowerLinear patches_, linear1_, linear2_;
   std::vector<float> class_, positions_;
   TowerNorm norm_;
-  std::unique_ptr<const TiledVit> layers_;
+  std::unique_ptr<const VitLayers> layers_;
 };
 
 std::unique_ptr<VisionTower> load_internvl(const VisionConfig& vision, const TensorSource& source,
@@ -155,12 +141,9 @@ std::unique_ptr<VisionTower> load_internvl(const VisionConfig& vision, const Ten
                                          ranks);
 }
 
-constexpr std::array<std::string_view, 2> kInternVlArchitectures = {"InternVLChatModel",
-                                                                    "InternVLForConditionalGeneration"};
-
 }  // namespace
 
 extern const TowerFamily kInternVlTower;
-const TowerFamily kInternVlTower = {kInternVlArchitectures, load_internvl};
+const TowerFamily kInternVlTower = {{"InternVLChatModel", "InternVLForConditionalGeneration"}, load_internvl};
 
 }  // namespace tpsim::rank

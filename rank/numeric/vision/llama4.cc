@@ -1,28 +1,21 @@
-// Llama 4: tiles with a class token behind their patches, rotated by row and column, shuffled into fewer and
+// Llama 4: tiles with a class token after their patches, rotated by row and column, shuffled into fewer and
 // wider rows; an adapter of two layers, cut over the ranks, and a last one that is not. SGLang 0.5.23
 // models/mllama4.py, Transformers 5.23 modeling_llama4.py.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "proto/base/error.h"
 #include "rank/linear/vector_ops.h"
-#include "rank/numeric/vision/tiled_vit.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower.h"
+#include "rank/numeric/vision/vit_layers.h"
 
 namespace tpsim::rank {
 namespace {
-
-constexpr std::array<std::string_view, 2> kLlama4TowerPrefixes = {"vision_model.", "model.vision_model."};
-constexpr std::array<std::string_view, 2> kLlama4ProjectorPrefixes = {"multi_modal_projector.",
-                                                                      "model.multi_modal_projector."};
-constexpr float kLlama4Eps = 1e-5F;  // of its norms, whatever the config says
 
 class Llama4Tower : public VisionTower {
  public:
@@ -36,43 +29,30 @@ class Llama4Tower : public VisionTower {
     if (vision.small_copy_id == 0)
       throw_user_error(
           "config.json: image_token_index is not boi_token_index + 12, as in Llama 4's tokenizer, so that "
-          "the ids "
-          "of what separates tiles are not known");
-    const TowerReader reader(source, type, kLlama4TowerPrefixes, "class_embedding");
-    patches_ =
-        reader.whole("patch_embedding.linear", hidden, 3 * vision.patch_size * vision.patch_size, false);
+          "the ids of what separates tiles are not known");
+    const TowerReader reader(source, type, {"vision_model.", "model.vision_model."}, "class_embedding");
+    patches_ = reader.whole("patch_embedding.linear", hidden,
+                            {std::uint64_t{3} * vision.patch_size * vision.patch_size}, false);
     class_ = reader.tensor("class_embedding", {hidden});
     positions_ = reader.tensor("positional_embedding_vlm", {vision.position_embeddings, hidden});
-    norm_before_ = norm(reader, "layernorm_pre");
-    norm_behind_ = norm(reader, "layernorm_post");
-    const TiledVitConfig config{.num_layers = vision.num_layers,
-                                .hidden_size = hidden,
-                                .intermediate_size = vision.intermediate_size,
-                                .num_heads = vision.num_heads,
-                                .eps = kLlama4Eps,
-                                .rms_norm = false,
-                                .qkv_bias = true,
-                                .activation = TowerActivation::kGelu};
-    const TiledVitNames names{.layers = "model.layers.",
-                              .norm1 = "input_layernorm",
-                              .norm2 = "post_attention_layernorm",
-                              .q = "self_attn.q_proj",
-                              .k = "self_attn.k_proj",
-                              .v = "self_attn.v_proj",
-                              .out = "self_attn.o_proj",
-                              .fc1 = "mlp.fc1",
-                              .fc2 = "mlp.fc2"};
-    layers_ = std::make_unique<const TiledVit>(config, names, reader, ranks);
-    adapter_.activation = TowerActivation::kGelu;
-    for (const Split& split : ranks.shards()) {
-      const Share width = share_of(vision.projector_hidden, split);
-      const OutputSlice up{"vision_adapter.mlp.fc1", vision.projector_hidden, width};
-      adapter_.shards.push_back(
-          {reader.columns({&up, 1}, vision.projector_input, false),
-           reader.rows("vision_adapter.mlp.fc2", vision.second_projector, vision.projector_hidden, width)});
-    }
-    const TowerReader projector(source, type, kLlama4ProjectorPrefixes, "linear_1.weight");
-    projection_ = projector.whole("linear_1", vision.out_hidden_size, vision.second_projector, false);
+    norm_before_ = reader.norm("layernorm_pre", hidden, vision.norm_eps);
+    norm_behind_ = reader.norm("layernorm_post", hidden, vision.norm_eps);
+    const VitNames names{.layers = "model.layers.",
+                         .norm1 = "input_layernorm",
+                         .norm2 = "post_attention_layernorm",
+                         .q = "self_attn.q_proj",
+                         .k = "self_attn.k_proj",
+                         .v = "self_attn.v_proj",
+                         .out = "self_attn.o_proj",
+                         .fc1 = "mlp.fc1",
+                         .fc2 = "mlp.fc2"};
+    layers_ = std::make_unique<const VitLayers>(vision, names, reader, ranks);
+    adapter_ =
+        reader.mlp({"vision_adapter.mlp.fc1"}, "vision_adapter.mlp.fc2",
+                   {vision.projector_input, vision.projector_hidden, vision.second_projector}, false, ranks);
+    const TowerReader projector(source, type, {"multi_modal_projector.", "model.multi_modal_projector."},
+                                "linear_1.weight");
+    projection_ = projector.whole("linear_1", vision.out_hidden_size, {vision.second_projector}, false);
     make_angles();
   }
 
@@ -108,7 +88,7 @@ class Llama4Tower : public VisionTower {
     projection_.forward(adapted.data(), layout.embedded, out, ranks.pool());
   }
 
-  // Tiles row by row, <|tile_x_separator|> between two of a row, <|tile_y_separator|> behind a row; <|image|>
+  // Tiles row by row, <|tile_x_separator|> between two of a row, <|tile_y_separator|> after a row; <|image|>
   // and the small copy.
   std::vector<std::uint32_t> image_tokens(const ImageLayout& layout) const override {
     const std::uint32_t of_tile = layout.embedded / layout.tiles;
@@ -124,12 +104,6 @@ class Llama4Tower : public VisionTower {
   }
 
  private:
-  TowerNorm norm(const TowerReader& reader, const std::string& name) const {
-    return {.weight = reader.tensor(name + ".weight", {vision_.hidden_size}),
-            .bias = reader.tensor(name + ".bias", {vision_.hidden_size}),
-            .eps = kLlama4Eps};
-  }
-
   // Of each patch: pairs of a head turn by its column, then as many by its row, both counted from 1.
   void make_angles() {
     const std::uint32_t each = vision_.head_dim() / 4;
@@ -161,19 +135,13 @@ class Llama4Tower : public VisionTower {
   TowerLinear patches_, projection_;
   std::vector<float> class_, positions_, cos_, sin_;
   TowerNorm norm_before_, norm_behind_;
-  std::unique_ptr<const TiledVit> layers_;
+  std::unique_ptr<const VitLayers> layers_;
   TowerMlp adapter_;
 };
-
-constexpr std::array<std::string_view, 1> kLlama4Architectures = {"Llama4ForConditionalGeneration"};
 
 }  // namespace
 
 extern const TowerFamily kLlama4Tower;
-const TowerFamily kLlama4Tower = {kLlama4Architectures,
-                                  [](const VisionConfig& vision, const TensorSource& source, WeightType type,
-                                     const TowerRanks& ranks) -> std::unique_ptr<VisionTower> {
-                                    return std::make_unique<Llama4Tower>(vision, source, type, ranks);
-                                  }};
+const TowerFamily kLlama4Tower = {{"Llama4ForConditionalGeneration"}, load_tower<Llama4Tower>};
 
 }  // namespace tpsim::rank

@@ -1,4 +1,4 @@
-// Qwen3-VL: a grid of learned positions stretched over the image, LayerNorms, plain MLPs, and mergers behind
+// Qwen3-VL: a grid of learned positions stretched over the image, LayerNorms, plain MLPs, and mergers after
 // several layers, whose outputs the first text layers add (deepstack).
 //
 // Source: Transformers 5.23 models/qwen3_vl/modeling_qwen3_vl.py, vision_utils.py
@@ -9,38 +9,21 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "proto/base/error.h"
-#include "rank/linear/vector_ops.h"
-#include "rank/numeric/vision/qwen_patches.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower.h"
-#include "rank/numeric/vision/tower_layers.h"
+#include "rank/numeric/vision/vit_layers.h"
 
 namespace tpsim::rank {
 namespace {
 
-constexpr float kQwen3Eps = 1e-6F;
-
-struct Norm {
-  std::vector<float> weight, bias;
-
-  void rows(const float* x, std::size_t rows, float* out) const {
-    const std::size_t size = weight.size();
-    for (std::size_t r = 0; r < rows; ++r)
-      layer_norm(x + r * size, static_cast<std::uint32_t>(size), weight.data(), bias.data(), kQwen3Eps,
-                 out + r * size);
-  }
-};
-
-struct Qwen3Layer {
-  Norm norm1, norm2;
-  TowerAttention attention;
-  TowerMlp mlp;
-};
-
 // `norm` is of merged patches, or of each patch of one.
 struct Merger {
-  Norm norm;
+  TowerNorm norm;
   TowerMlp mlp;
 };
 
@@ -64,15 +47,20 @@ class Qwen3Vl : public VisionTower {
       : vision_(vision), side_(static_cast<std::uint32_t>(std::sqrt(vision.position_embeddings))) {
     if (side_ * side_ != vision.position_embeddings)
       throw_user_error("vision_config: num_position_embeddings {} is no square", vision.position_embeddings);
-    static constexpr std::array<std::string_view, 2> kPrefixes = {"model.visual.", "visual."};
-    const TowerReader reader(source, type, kPrefixes, "patch_embed.proj.weight");
+    const TowerReader reader(source, type, {"model.visual.", "visual."}, "patch_embed.proj.weight");
     const std::uint64_t side = vision.patch_size;
-    const std::vector<std::uint64_t> kernel{3, vision.temporal_patch, side, side};
-    patch_ = reader.whole("patch_embed.proj", vision.hidden_size,
-                          3 * vision.temporal_patch * vision.patch_size * vision.patch_size, true, kernel);
+    patch_ =
+        reader.whole("patch_embed.proj", vision.hidden_size, {3, vision.temporal_patch, side, side}, true);
     // Whole on every rank, unlike SGLang's, which is looked up in parts that are then summed: equal numbers.
     positions_ = reader.tensor("pos_embed.weight", {vision.position_embeddings, vision.hidden_size});
-    for (std::uint32_t i = 0; i < vision.num_layers; ++i) layers_.push_back(layer(reader, i, ranks));
+    const VitNames names{.layers = "blocks.",
+                         .norm1 = "norm1",
+                         .norm2 = "norm2",
+                         .qkv = "attn.qkv",
+                         .out = "attn.proj",
+                         .fc1 = "mlp.linear_fc1",
+                         .fc2 = "mlp.linear_fc2"};
+    layers_ = std::make_unique<const VitLayers>(vision, names, reader, ranks);
     mergers_.push_back(merger(reader, "merger.", vision.hidden_size, ranks));
     for (std::uint32_t i = 0; i < vision.deepstack; ++i)
       mergers_.push_back(
@@ -83,20 +71,13 @@ class Qwen3Vl : public VisionTower {
     const PatchGrid grid(vision_, layout);
     const AxialRope rope(grid, vision_.head_dim());
     const std::uint32_t rows = grid.patches();
-    const std::size_t all = std::size_t{rows} * vision_.hidden_size;
-    std::vector<float> x(all), normed(all), change(all);
+    std::vector<float> x(std::size_t{rows} * vision_.hidden_size);
     patch_.forward(patch_rows(vision_, grid, pixels).data(), rows, x.data(), ranks.pool());
     add_positions(grid, x.data());
     const auto turn = [&](std::uint32_t row, float* head) { rope.turn(row, head); };
     const std::array<std::uint32_t, 2> whole{0, rows};
-    for (std::uint32_t i = 0; i < layers_.size(); ++i) {
-      const Qwen3Layer& layer = layers_[i];
-      layer.norm1.rows(x.data(), rows, normed.data());
-      layer.attention.forward(normed.data(), rows, whole, turn, ranks, change.data());
-      add(x.data(), change.data(), all);
-      layer.norm2.rows(x.data(), rows, normed.data());
-      layer.mlp.forward(normed.data(), rows, ranks, change.data());
-      add(x.data(), change.data(), all);
+    for (std::uint32_t i = 0; i < layers_->size(); ++i) {
+      layers_->forward(i, x.data(), whole, turn, ranks);
       for (std::uint32_t k = 0; k < vision_.deepstack; ++k) {
         if (vision_.deepstack_at[k] == i) merge(k + 1, x, grid, ranks, out);
       }
@@ -112,7 +93,8 @@ class Qwen3Vl : public VisionTower {
     const std::uint32_t tokens = grid.patches() / (grid.merge * grid.merge);
     const std::size_t width = vision_.out_hidden_size;
     std::vector<float> normed(x.size()), merged(tokens * width);
-    merger.norm.rows(x.data(), x.size() / merger.norm.weight.size(), normed.data());
+    merger.norm.apply(x.data(), static_cast<std::uint32_t>(x.size() / merger.norm.weight.size()),
+                      normed.data(), ranks.pool());
     merger.mlp.forward(normed.data(), tokens, ranks, merged.data());
     for (std::uint32_t t = 0; t < tokens; ++t)
       std::copy_n(merged.data() + t * width, width, out + (t * mergers_.size() + index) * width);
@@ -139,72 +121,26 @@ class Qwen3Vl : public VisionTower {
     }
   }
 
-  Norm norm(const TowerReader& reader, const std::string& name, std::uint32_t size) const {
-    return {reader.tensor(name + ".weight", {size}), reader.tensor(name + ".bias", {size})};
-  }
-
-  TowerMlp mlp(const TowerReader& reader, const std::string& at, std::uint32_t inputs, std::uint32_t width,
-               std::uint32_t outputs, TowerActivation activation, const TowerRanks& ranks) const {
-    TowerMlp mlp;
-    mlp.activation = activation;
-    mlp.down_bias = reader.tensor(at + "linear_fc2.bias", {outputs});
-    for (const Split& split : ranks.shards()) {
-      const OutputSlice up{at + "linear_fc1", width, share_of(width, split)};
-      mlp.shards.push_back(
-          {reader.columns({&up, 1}, inputs, true), reader.rows(at + "linear_fc2", outputs, width, up.share)});
-    }
-    return mlp;
-  }
-
   Merger merger(const TowerReader& reader, const std::string& at, std::uint32_t normed,
                 const TowerRanks& ranks) const {
     const std::uint32_t width = vision_.projector_input;
-    return {norm(reader, at + "norm", normed),
-            mlp(reader, at, width, width, vision_.out_hidden_size, TowerActivation::kGelu, ranks)};
-  }
-
-  Qwen3Layer layer(const TowerReader& reader, std::uint32_t index, const TowerRanks& ranks) const {
-    const std::string at = fmt::format("blocks.{}.", index);
-    const std::uint32_t hidden = vision_.hidden_size;
-    Qwen3Layer layer;
-    layer.norm1 = norm(reader, at + "norm1", hidden);
-    layer.norm2 = norm(reader, at + "norm2", hidden);
-    layer.attention.dim = vision_.head_dim();
-    layer.attention.o_bias = reader.tensor(at + "attn.proj.bias", {hidden});
-    for (const Split& split : ranks.shards()) {
-      const Share heads = share_of(vision_.num_heads, split);
-      const Share part{heads.first * layer.attention.dim, heads.count * layer.attention.dim};
-      const std::array<OutputSlice, 3> qkv = {
-          {{at + "attn.qkv", 3 * hidden, part},
-           {at + "attn.qkv", 3 * hidden, {hidden + part.first, part.count}},
-           {at + "attn.qkv", 3 * hidden, {2 * hidden + part.first, part.count}}}};
-      layer.attention.shards.push_back(
-          {reader.columns(qkv, hidden, true), reader.rows(at + "attn.proj", hidden, hidden, part)});
-    }
-    layer.mlp = mlp(reader, at + "mlp.", hidden, vision_.mlp_width, hidden,
-                    tower_activation(vision_.hidden_act), ranks);
-    return layer;
+    return {reader.norm(at + "norm", normed, vision_.norm_eps),
+            reader.mlp({at + "linear_fc1"}, at + "linear_fc2", {width, width, vision_.out_hidden_size}, true,
+                       ranks)};
   }
 
   const VisionConfig vision_;
   const std::uint32_t side_;  // of the grid of positions
   TowerLinear patch_;
   std::vector<float> positions_;
-  std::vector<Qwen3Layer> layers_;
+  std::unique_ptr<const VitLayers> layers_;
   std::vector<Merger> mergers_;  // that of the embeddings, then deepstack's
 };
-
-std::unique_ptr<VisionTower> load_qwen3_vl(const VisionConfig& vision, const TensorSource& source,
-                                           WeightType type, const TowerRanks& ranks) {
-  return std::make_unique<Qwen3Vl>(vision, source, type, ranks);
-}
-
-constexpr std::array<std::string_view, 2> kQwen3Architectures = {"Qwen3VLForConditionalGeneration",
-                                                                 "Qwen3VLMoeForConditionalGeneration"};
 
 }  // namespace
 
 extern const TowerFamily kQwen3VlTower;
-const TowerFamily kQwen3VlTower = {kQwen3Architectures, load_qwen3_vl};
+const TowerFamily kQwen3VlTower = {{"Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"},
+                                   load_tower<Qwen3Vl>};
 
 }  // namespace tpsim::rank

@@ -1,4 +1,5 @@
-// The vision encoders of numeric execution: one file a family (qwen2_5_vl.cc, …), one list (vision_towers()).
+// The vision encoders of numeric execution: one file a family (qwen2_5_vl.cc, …), one list
+// (image_encoder.cc).
 //
 // A tower stands for the encoder and its projector in all ranks of one process. It keeps their shards of the
 // weights and computes one image after the other, in lockstep with the towers of other processes: after every
@@ -8,14 +9,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
 #include "rank/config/image_layout.h"
 #include "rank/config/vision_config.h"
 #include "rank/linear/packed_matrix.h"
-#include "rank/numeric/vision/pixels.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower_ranks.h"
 #include "rank/weights/tensor_source.h"
 
@@ -43,16 +43,21 @@ class VisionTower {
 
 struct TowerFamily {
   // Of config.json.
-  std::span<const std::string_view> architectures;
+  std::vector<std::string_view> architectures;
   // Loads the shards ranks.shards() of `vision`. Throws UserError where a tensor is missing or misshaped, or
   // the config asks for what is not computed.
   std::unique_ptr<VisionTower> (*load)(const VisionConfig& vision, const TensorSource& source,
                                        WeightType type, const TowerRanks& ranks);
 };
+// TowerFamily::load of a class with such a constructor.
+template <typename Tower>
+std::unique_ptr<VisionTower> load_tower(const VisionConfig& vision, const TensorSource& source,
+                                        WeightType type, const TowerRanks& ranks) {
+  return std::make_unique<Tower>(vision, source, type, ranks);
+}
 
-// All families; a new one is a file that defines its TowerFamily and a line in tower.cc.
-std::span<const TowerFamily* const> vision_towers();
-// The family of an architecture, or null: its images are not computed.
+// The family of an architecture, or null: its images are not computed. A new family is a file that defines
+// its TowerFamily and a line in image_encoder.cc.
 const TowerFamily* find_vision_tower(std::string_view architecture);
 
 }  // namespace tpsim::rank

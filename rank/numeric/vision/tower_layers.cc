@@ -2,19 +2,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numbers>
+#include <numeric>
 
 #include "proto/base/error.h"
 #include "rank/linear/vector_ops.h"
 
 namespace tpsim::rank {
+namespace {
+
+std::uint64_t elements(const std::vector<std::uint64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::uint64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
 
 void TowerLinear::forward(const float* x, std::uint32_t rows, float* y, ThreadPool& pool) const {
-  weight.multiply(x, rows, weight.k(), y, weight.n(), bias.empty() ? nullptr : bias.data(), pool);
+  weight.multiply(x, rows, y, pool, bias);
 }
 
 TowerReader::TowerReader(const TensorSource& source, WeightType type,
-                         std::span<const std::string_view> prefixes, std::string_view probe)
+                         const std::vector<std::string_view>& prefixes, std::string_view probe)
     : source_(source), type_(type), prefix_(prefixes.front()) {
   for (const std::string_view prefix : prefixes) {
     if (!source.has(std::string(prefix) + std::string(probe))) continue;
@@ -23,17 +32,13 @@ TowerReader::TowerReader(const TensorSource& source, WeightType type,
   }
 }
 
-TowerLinear TowerReader::columns(std::span<const OutputSlice> slices, std::uint32_t inputs, bool bias,
-                                 const std::vector<std::uint64_t>& shape) const {
+TowerLinear TowerReader::columns(std::span<const OutputSlice> slices,
+                                 const std::vector<std::uint64_t>& inputs, bool bias) const {
   TowerLinear linear;
   std::uint32_t outputs = 0;
   for (const OutputSlice& slice : slices) {
     std::vector<std::uint64_t> whole{slice.outputs};
-    if (shape.empty()) {
-      whole.push_back(inputs);
-    } else {
-      whole.insert(whole.end(), shape.begin(), shape.end());
-    }
+    whole.insert(whole.end(), inputs.begin(), inputs.end());
     source_.require(prefix_ + slice.name + ".weight", whole);
     outputs += slice.share.count;
     if (!bias) continue;
@@ -45,23 +50,24 @@ TowerLinear TowerReader::columns(std::span<const OutputSlice> slices, std::uint3
   }
   std::size_t current = 0;  // outputs come in order
   std::uint32_t begin = 0;
-  linear.weight = PackedMatrix(type_, outputs, inputs, [&](std::uint32_t output, float* out) {
+  const auto width = static_cast<std::uint32_t>(elements(inputs));
+  linear.weight = PackedMatrix(type_, outputs, width, [&](std::uint32_t output, float* out) {
     while (output >= begin + slices[current].share.count) begin += slices[current++].share.count;
     const OutputSlice& slice = slices[current];
     const std::uint32_t row = slice.share.first + (output - begin);
     if (row < slice.outputs) {
-      source_.read(prefix_ + slice.name + ".weight", std::uint64_t{row} * inputs, inputs, out);
+      source_.read(prefix_ + slice.name + ".weight", std::uint64_t{row} * width, width, out);
     } else {
-      std::fill_n(out, inputs, 0.0F);
+      std::fill_n(out, width, 0.0F);
     }
   });
   return linear;
 }
 
-TowerLinear TowerReader::whole(const std::string& name, std::uint32_t outputs, std::uint32_t inputs,
-                               bool bias, const std::vector<std::uint64_t>& shape) const {
+TowerLinear TowerReader::whole(const std::string& name, std::uint32_t outputs,
+                               const std::vector<std::uint64_t>& inputs, bool bias) const {
   const OutputSlice slice{name, outputs, {0, outputs}};
-  return columns({&slice, 1}, inputs, bias, shape);
+  return columns({&slice, 1}, inputs, bias);
 }
 
 TowerLinear TowerReader::rows(const std::string& name, std::uint32_t outputs, std::uint32_t inputs,
@@ -81,11 +87,30 @@ TowerLinear TowerReader::rows(const std::string& name, std::uint32_t outputs, st
 std::vector<float> TowerReader::tensor(const std::string& name,
                                        const std::vector<std::uint64_t>& shape) const {
   source_.require(prefix_ + name, shape);
-  std::uint64_t count = 1;
-  for (const std::uint64_t side : shape) count *= side;
-  std::vector<float> out(count);
-  source_.read(prefix_ + name, 0, count, out.data());
+  std::vector<float> out(elements(shape));
+  source_.read(prefix_ + name, 0, out.size(), out.data());
   return out;
+}
+
+TowerNorm TowerReader::norm(const std::string& name, std::uint32_t size, float eps, bool rms) const {
+  return {.weight = tensor(name + ".weight", {size}),
+          .bias = rms ? std::vector<float>() : tensor(name + ".bias", {size}),
+          .eps = eps};
+}
+
+TowerMlp TowerReader::mlp(const std::vector<std::string>& up, const std::string& down, const MlpSizes& sizes,
+                          bool bias, const TowerRanks& ranks) const {
+  TowerMlp mlp;
+  mlp.gated = up.size() > 1;
+  if (bias) mlp.down_bias = tensor(down + ".bias", {sizes.outputs});
+  for (const Split& split : ranks.shards()) {
+    const Share share = share_of(sizes.width, split);
+    std::vector<OutputSlice> slices;
+    for (const std::string& name : up) slices.push_back({name, sizes.width, share});
+    mlp.shards.push_back(
+        {columns(slices, {sizes.inputs}, bias), rows(down, sizes.outputs, sizes.width, share)});
+  }
+  return mlp;
 }
 
 TowerActivation tower_activation(const std::string& name) {
@@ -124,6 +149,18 @@ void activate(TowerActivation activation, float* x, std::size_t count) {
 void add_bias(float* y, std::uint32_t rows, const std::vector<float>& bias) {
   if (bias.empty()) return;
   for (std::uint32_t r = 0; r < rows; ++r) add(y + std::size_t{r} * bias.size(), bias.data(), bias.size());
+}
+
+void TowerNorm::apply(const float* x, std::uint32_t rows, float* out, ThreadPool& pool) const {
+  const auto size = static_cast<std::uint32_t>(weight.size());
+  pool.parallel_for(rows, [&](std::uint32_t r, std::uint32_t) {
+    const std::size_t at = std::size_t{r} * size;
+    if (bias.empty()) {
+      rms_norm(x + at, size, weight.data(), 0, eps, out + at);
+    } else {
+      layer_norm(x + at, size, weight.data(), bias.data(), eps, out + at);
+    }
+  });
 }
 
 void attend_segments(const float* qkv, std::uint32_t heads, std::uint32_t dim,
@@ -190,7 +227,7 @@ void TowerAttention::forward(const float* x, std::uint32_t rows, std::span<const
                              const Turn& turn, TowerRanks& ranks, float* out) const {
   std::vector<std::vector<float>> qkv(shards.size());
   std::vector<float> attended;
-  const float factor = scale != 0 ? scale : 1.0F / std::sqrt(static_cast<float>(dim));
+  const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
   std::size_t outputs = 0;
   for (const PerShard& shard : shards) outputs = shard.o.weight.n();
   for (const std::uint32_t i : ranks.active()) {
@@ -209,7 +246,7 @@ void TowerAttention::forward(const float* x, std::uint32_t rows, std::span<const
           turn(row, qkv[i].data() + row * width + std::size_t{h} * dim);
       });
     }
-    attend_segments(qkv[i].data(), heads, dim, begins, factor, attended.data(), ranks.pool());
+    attend_segments(qkv[i].data(), heads, dim, begins, scale, attended.data(), ranks.pool());
     shard.o.forward(attended.data(), rows, ranks.part(i, rows * outputs).data(), ranks.pool());
   }
   ranks.reduce(rows * outputs, out);

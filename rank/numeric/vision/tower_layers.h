@@ -25,37 +25,12 @@ struct TowerLinear {
   void forward(const float* x, std::uint32_t rows, float* y, ThreadPool& pool) const;
 };
 
-// Outputs [share.first, share.first + share.count) of NAME.weight [outputs, …]; those beyond `outputs` are
-// zero.
-struct OutputSlice {
-  std::string name;
-  std::uint32_t outputs = 0;
-  Share share;
-};
-
-// The tensors of one encoder. Their names are a prefix and what the model's code calls them: the prefix is
-// the first of `prefixes` under which `probe` is there (checkpoints of Transformers 4, of 5 and of the Hub
-// differ in it).
-class TowerReader {
- public:
-  TowerReader(const TensorSource& source, WeightType type, std::span<const std::string_view> prefixes,
-              std::string_view probe);
-
-  // The slices, one above the other, and with `bias` those of NAME.bias. `shape`: of a tensor whose inputs
-  // have several dimensions (a convolution's kernel); their product is `inputs`.
-  TowerLinear columns(std::span<const OutputSlice> slices, std::uint32_t inputs, bool bias,
-                      const std::vector<std::uint64_t>& shape = {}) const;
-  TowerLinear whole(const std::string& name, std::uint32_t outputs, std::uint32_t inputs, bool bias,
-                    const std::vector<std::uint64_t>& shape = {}) const;
-  // All outputs of a share of the inputs. No bias: it is added once, behind the sum over ranks.
-  TowerLinear rows(const std::string& name, std::uint32_t outputs, std::uint32_t inputs, Share share) const;
-  // A tensor as it is, flat.
-  std::vector<float> tensor(const std::string& name, const std::vector<std::uint64_t>& shape) const;
-
- private:
-  const TensorSource& source_;
-  WeightType type_;
-  std::string prefix_;
+// A norm over the whole row; without bias the root mean square, weights alone.
+struct TowerNorm {
+  std::vector<float> weight, bias;
+  float eps = 1e-6F;
+  // x and out [rows, weight.size()]; out may be x.
+  void apply(const float* x, std::uint32_t rows, float* out, ThreadPool& pool) const;
 };
 
 enum class TowerActivation : std::uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu };
@@ -81,7 +56,6 @@ struct TowerAttention {
   std::vector<PerShard> shards;  // TowerRanks::shards()
   std::vector<float> o_bias;     // empty: none
   std::uint32_t dim = 0;         // of a head
-  float scale = 0;               // 0: 1 / sqrt(dim)
   // Root mean square norms of q and of k over all heads of all ranks; empty: none.
   std::vector<float> q_norm, k_norm;
   float norm_eps = 1e-6F;
@@ -109,6 +83,47 @@ struct TowerMlp {
   TowerActivation activation = TowerActivation::kGelu;
 
   void forward(const float* x, std::uint32_t rows, TowerRanks& ranks, float* out) const;
+};
+
+// Outputs [share.first, share.first + share.count) of NAME.weight [outputs, …]; those beyond `outputs` are
+// zero.
+struct OutputSlice {
+  std::string name;
+  std::uint32_t outputs = 0;
+  Share share;
+};
+
+// The tensors of one encoder. Their names are a prefix and what the model's code calls them: the prefix is
+// the first of `prefixes` under which `probe` is there (checkpoints of Transformers 4, of 5 and of the Hub
+// differ in it).
+class TowerReader {
+ public:
+  TowerReader(const TensorSource& source, WeightType type, const std::vector<std::string_view>& prefixes,
+              std::string_view probe);
+
+  // The slices, one above the other, and with `bias` those of NAME.bias. `inputs`: of a convolution's kernel
+  // they have several dimensions.
+  TowerLinear columns(std::span<const OutputSlice> slices, const std::vector<std::uint64_t>& inputs,
+                      bool bias) const;
+  TowerLinear whole(const std::string& name, std::uint32_t outputs, const std::vector<std::uint64_t>& inputs,
+                    bool bias) const;
+  // All outputs of a share of the inputs. No bias: it is added once, after the sum over ranks.
+  TowerLinear rows(const std::string& name, std::uint32_t outputs, std::uint32_t inputs, Share share) const;
+  // A tensor as it is, flat.
+  std::vector<float> tensor(const std::string& name, const std::vector<std::uint64_t>& shape) const;
+  // NAME.weight and, unless it is a root mean square, NAME.bias.
+  TowerNorm norm(const std::string& name, std::uint32_t size, float eps, bool rms = false) const;
+  // Cut by its width. `up`: one name, or those of gate and up. The activation is left to the caller.
+  struct MlpSizes {
+    std::uint32_t inputs = 0, width = 0, outputs = 0;
+  };
+  TowerMlp mlp(const std::vector<std::string>& up, const std::string& down, const MlpSizes& sizes, bool bias,
+               const TowerRanks& ranks) const;
+
+ private:
+  const TensorSource& source_;
+  WeightType type_;
+  std::string prefix_;
 };
 
 }  // namespace tpsim::rank

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "rank/config/parallel_layout.h"
+#include "rank/config/shard.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/numeric/collectives.h"
 

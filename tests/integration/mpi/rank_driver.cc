@@ -13,12 +13,11 @@
 
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "rank/parallel/modeled_executor.h"
+#include "rank/parallel/deployment_executor.h"
+#include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_executor.h"
 #include "rank/parallel/mpi_session.h"
-#include "rank/parallel/mpi_worker.h"
-#include "rank/parallel/rank_lost.h"
-#include "rank/parallel/slowdown.h"
+#include "rank/parallel/worker_link.h"
 #include "tests/unit/rank/parallel/fake_model.h"
 #include "tests/unit/rank/parallel/random_stream.h"
 

@@ -1,10 +1,11 @@
+#include "attention/full/full_attention.h"
+
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 #include <string_view>
 
-#include "attention/full/full_attention_list.h"
 #include "attention/selection/registry.h"
 #include "proto/base/error.h"
 
@@ -22,15 +23,15 @@ constexpr GpuGeneration kGenerations[] = {GpuGeneration::kTuring,    GpuGenerati
 TEST(FullAttention, IsTheMultiModalColumn) {
   const std::set<std::string_view> ticked = {"fa3", "fa4", "triton", "torch_native", "aiter", "ascend"};
   std::set<std::string_view> with_kernel;
-  for (const FullAttentionDescription* kernel : full_attention_list()) {
-    with_kernel.insert(kernel->backend);
-    const BackendRow& row = find_backend(std::string(kernel->backend), "--attention-backend").row;
+  for (const FullAttentionDescription& kernel : full_attention_list()) {
+    with_kernel.insert(kernel.backend);
+    const BackendRow& row = find_backend(std::string(kernel.backend), "--attention-backend").row;
     for (const GpuGeneration generation : kGenerations) {
-      EXPECT_EQ(kernel->devices.contains(generation), row.generations.contains(generation)) << kernel->name;
-      if (kernel->devices.contains(generation)) {
-        EXPECT_EQ(&find_full_attention(kernel->name, generation, "gpu"), kernel);
+      EXPECT_EQ(kernel.devices.contains(generation), row.generations.contains(generation)) << kernel.name;
+      if (kernel.devices.contains(generation)) {
+        EXPECT_EQ(&find_full_attention(kernel.name, generation, "gpu"), &kernel);
       } else {
-        EXPECT_THROW(find_full_attention(kernel->name, generation, "gpu"), UserError) << kernel->name;
+        EXPECT_THROW(find_full_attention(kernel.name, generation, "gpu"), UserError) << kernel.name;
       }
     }
   }
@@ -42,7 +43,7 @@ TEST(FullAttention, IsTheMultiModalColumn) {
 
 TEST(FullAttention, NamesAreSglangs) {
   std::set<std::string_view> names;
-  for (const FullAttentionDescription* kernel : full_attention_list()) names.insert(kernel->name);
+  for (const FullAttentionDescription& kernel : full_attention_list()) names.insert(kernel.name);
   EXPECT_EQ(names,
             (std::set<std::string_view>{"fa3", "fa4", "triton_attn", "sdpa", "aiter_attn", "ascend_attn"}));
 }
@@ -50,8 +51,8 @@ TEST(FullAttention, NamesAreSglangs) {
 TEST(FullAttention, EveryDeviceHasOneDefaultThatRunsThere) {
   for (const GpuGeneration generation : kGenerations) {
     int defaults = 0;
-    for (const FullAttentionDescription* kernel : full_attention_list())
-      defaults += kernel->default_on.contains(generation) ? 1 : 0;
+    for (const FullAttentionDescription& kernel : full_attention_list())
+      defaults += kernel.default_on.contains(generation) ? 1 : 0;
     EXPECT_EQ(defaults, 1) << to_string(generation);
     EXPECT_TRUE(default_full_attention(generation).devices.contains(generation)) << to_string(generation);
   }

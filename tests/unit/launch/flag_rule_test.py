@@ -13,26 +13,25 @@ FLAGS = ROOT / "launch" / "flags"
 DEPLOYMENT = ROOT / "launch" / "deployment"
 
 # The subject's file of launch/deployment, where it has another name than that of launch/flags.
-HOMES = {"weight": "weights", "state": "states", "batch": "batches", "priority": "batches", "graph": "graphs",
-         "image": "images"}
+HOMES = {"state": "states", "batch": "batches", "image": "images"}
 # Subjects of a run, which no deployment knows.
-OF_RUNS = {"checkpoint", "output", "service_level"}
+OF_RUNS = {"output"}
 # Subjects that are members of ServerArgs; of the others it has the fields themselves.
 MEMBERS = {"parallel": "parallel", "speculation": "speculation", "image": "images"}
 # What files of other subjects read as well: how large the deployment is and what is to be served, what one
 # subject bounds of another one, and what refuses a combination.
 SHARED = {
-    "model.model_path": "weights speculation", "model.hardware": "attention", "model.executor": "resolve",
-    "model.tp_size": "batches graphs memory parallel resolve", "model.context_length": "graphs",
-    "model.rank_slowdown": "resolve", "weight.dtype": "attention", "weight.quantization": "speculation",
-    "attention.attention_backends": "resolve", "memory.max_total_tokens": "graphs",
-    "memory.max_running_requests": "graphs states", "state.max_mamba_cache_size": "memory",
-    "batch.max_prefill_tokens": "memory", "batch.enable_mixed_chunk": "attention speculation switches",
-    "batch.disable_radix_cache": "speculation switches", "batch.disable_overlap_schedule": "host speculation switches",
-    "batch.sglang_release": "attention draft graphs images memory speculation states",
+    "model.model_path": "speculation", "model.hardware": "attention", "model.executor": "resolve",
+    "model.tp_size": "batches memory parallel resolve", "model.context_length": "batches",
+    "model.rank_slowdown": "resolve", "model.dtype": "attention", "model.quantization": "speculation",
+    "attention.attention_backends": "resolve", "memory.max_total_tokens": "batches",
+    "memory.max_running_requests": "batches states", "state.max_mamba_cache_size": "memory",
+    "batch.max_prefill_tokens": "memory", "batch.enable_mixed_chunk": "attention speculation",
+    "batch.disable_radix_cache": "speculation", "batch.disable_overlap_schedule": "host speculation",
+    "batch.sglang_release": "attention draft images memory speculation states",
     "host.launch_queue": "resolve", "load.dataset_name": "images", "load.random_seed": "parallel resolve",
-    "parallel.pp_size": "memory", "parallel.expert_distribution": "weights", "parallel.load_balance": "batches",
-    "speculation.algorithm": "graphs images", "speculation.draft_attention_backend": "attention",
+    "parallel.pp_size": "memory", "parallel.expert_distribution": "model", "parallel.load_balance": "batches",
+    "speculation.algorithm": "batches images", "speculation.draft_attention_backend": "attention",
     "image.image_count": "load", "image.image_resolution": "load", "image.random_image_count": "load",
     "image.image_content": "load",
 }

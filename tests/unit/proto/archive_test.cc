@@ -70,10 +70,7 @@ struct Everything {
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(number, flag, kind, text, plain, named, bits, queue, three, maybe, none, map, table, set, sorted,
-            first, random, owned);
-    archive.pointers(pointers);
-    archive.pointer(null);
-    archive(shared, same, nobody);
+            first, random, owned, pointers, null, shared, same, nobody);
     archive.array(made, 3);
     archive.array(unmade, 3);
   }
@@ -195,7 +192,7 @@ TEST(Archive, AnObjectThatNobodyOwnsIsAMistake) {
   Named stranger;
   Named* pointer = &stranger;
   StateWriter writer;
-  EXPECT_THROW(writer.pointer(pointer), std::logic_error);
+  EXPECT_THROW(writer(pointer), std::logic_error);
 }
 
 }  // namespace

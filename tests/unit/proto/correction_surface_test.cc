@@ -51,9 +51,6 @@ TEST(CorrectionSurface, GivesItsPointsAndTheWayBetweenThem) {
   // Beyond the grid: its edge.
   EXPECT_DOUBLE_EQ(at(1000, 1000), 0.7);
   EXPECT_DOUBLE_EQ(at(0, 1), 1.0);
-  EXPECT_TRUE(s.covers(std::vector<double>{8, 1, 1}));
-  EXPECT_FALSE(s.covers(std::vector<double>{9, 1, 1}));
-  EXPECT_FALSE(s.covers(std::vector<double>{1, 1, 0.5}));
 }
 
 TEST(CorrectionSurface, StaysBetweenItsLeastAndGreatestFactorAndIsContinuous) {

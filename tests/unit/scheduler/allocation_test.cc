@@ -48,7 +48,7 @@ TEST(Allocation, SteadyDecodeStepsTakeNothingFromTheHeap) {
     std::uint32_t output_len = 0;
     int told = 0;  // how often the first request was told of its tokens
     const auto step = [&] {
-      ScheduleBatch* batch = scheduler.get_next_batch_to_run(now);
+      ScheduleBatch* batch = scheduler.end_pass(scheduler.begin_pass(now, 0), true);
       ASSERT_NE(batch, nullptr);
       scheduler.write_forward_batch(*batch, message);
       now += 0.01;

@@ -137,7 +137,7 @@ TEST_P(DataParallelRuns, PassesAreInStepAndEveryRequestIsServedOnce) {
     if (random() % 3 == 0) load.max_concurrency = static_cast<std::uint32_t>(1 + random() % 10);
     FakeExecutor executor;
     RecordingObserver observer;
-    const proto::RunReport report = run_workload(config, load, workload, executor, observer);
+    const proto::RunReport report = run_workload(config, load, WorkloadView(workload), executor, observer);
     check_passes(config, executor.batches);
 
     std::map<std::uint64_t, int> seen;
@@ -186,7 +186,7 @@ TEST(DataParallelGroup, OneBusyRankServesAsAloneDoes) {
     FakeExecutor plain;
     plain.per_prefill_token = 0;
     RecordingObserver expected;
-    run_workload(config, {}, alone, plain, expected);
+    run_workload(config, {}, WorkloadView(alone), plain, expected);
 
     // Every other request goes to the second rank, which refuses it at once.
     Workload both;
@@ -202,7 +202,7 @@ TEST(DataParallelGroup, OneBusyRankServesAsAloneDoes) {
     FakeExecutor executor;
     executor.per_prefill_token = 0;
     RecordingObserver observer;
-    run_workload(config, {}, both, executor, observer);
+    run_workload(config, {}, WorkloadView(both), executor, observer);
     std::map<std::uint64_t, const RequestRecord*> of;
     for (const RequestRecord& record : observer.requests) of[record.id] = &record;
     for (const RequestRecord& record : expected.requests) {

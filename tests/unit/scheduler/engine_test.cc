@@ -34,7 +34,7 @@ WorkloadRequest request(double arrival, kvcache::TokenId first, std::uint32_t le
 
 proto::RunReport run(const SchedulerConfig& config, const Workload& workload, FakeExecutor& executor,
                      RecordingObserver& observer, const LoadConfig& load = {}) {
-  return run_workload(config, load, workload, executor, observer);
+  return run_workload(config, load, WorkloadView(workload), executor, observer);
 }
 
 TEST(Engine, OneRequestTakesOnePrefillAndADecodePerFurtherToken) {

@@ -175,7 +175,7 @@ TEST(FrontEnd, ABurstReachesTheSchedulerOneByOne) {
   LoadConfig load;
   const auto run = [&](FakeExecutor& executor) {
     RecordingObserver observer;
-    return run_workload(config, load, workload, executor, observer);
+    return run_workload(config, load, WorkloadView(workload), executor, observer);
   };
   FakeExecutor together;
   const double ttft = run(together).mean_ttft_ms();
@@ -190,7 +190,7 @@ TEST(FrontEnd, ABurstReachesTheSchedulerOneByOne) {
   load.max_concurrency = 1;
   FakeExecutor alone;
   RecordingObserver observer;
-  const proto::RunReport report = run_workload(config, load, workload, alone, observer);
+  const proto::RunReport report = run_workload(config, load, WorkloadView(workload), alone, observer);
   const double in = 1.5 + 1.4 + 0.12;
   EXPECT_NEAR(report.mean_ttft_ms(), in + 11 + 1, 1e-9);
   EXPECT_NEAR(report.mean_tpot_ms(), 10, 1e-9);

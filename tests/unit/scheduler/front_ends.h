@@ -1,7 +1,6 @@
 // Front ends with times such as hosts have (rank/catalogue/hosts).
 #pragma once
 
-#include "scheduler/client_share.h"
 #include "scheduler/config.h"
 
 namespace tpsim::scheduler {

@@ -37,7 +37,7 @@ proto::RunReport serve(const Workload& workload, const LoadConfig& load, std::ui
   executor.base = 0.001;
   executor.per_prefill_token = 1e-4;
   RecordingObserver observer;
-  return run_workload(config, load, workload, executor, observer);
+  return run_workload(config, load, WorkloadView(workload), executor, observer);
 }
 
 LoadConfig at(double rate) {
@@ -105,7 +105,8 @@ TEST(Overload, IsSaidWhereTheBatchGrowsInsteadOfTheQueue) {
   const auto overloaded = [&config](double rate) {
     OneByOne executor;  // a request of 20 decodes takes 0.2 s of it
     RecordingObserver observer;
-    return run_workload(config, at(rate), requests(300, 21), executor, observer).has_overload();
+    return run_workload(config, at(rate), WorkloadInMemory(requests(300, 21)), executor, observer)
+        .has_overload();
   };
   EXPECT_FALSE(overloaded(2));
   EXPECT_FALSE(overloaded(4));
@@ -122,7 +123,8 @@ TEST(Overload, IsNotSaidOfARunThatStoppedEarly) {
   executor.base = 1;
   RecordingObserver observer;
   observer.progress = [](const Progress& progress) { return progress.finished < 100; };
-  const proto::RunReport report = run_workload(config, at(100), requests(4000, 400), executor, observer);
+  const proto::RunReport report =
+      run_workload(config, at(100), WorkloadInMemory(requests(4000, 400)), executor, observer);
   EXPECT_TRUE(report.stopped_early());
   EXPECT_FALSE(report.has_overload());
 }

@@ -128,7 +128,8 @@ TEST(PipelineSchedule, MicroBatchesFillTheStages) {
   config.max_running_requests = 8;  // two for each micro-batch
   EvenStages executor(4);
   RecordingObserver observer;
-  const proto::RunReport report = run_workload(config, {}, equal_requests(8, 50), executor, observer);
+  const proto::RunReport report =
+      run_workload(config, {}, WorkloadInMemory(equal_requests(8, 50)), executor, observer);
   EXPECT_EQ(report.completed(), 8u);
   // Four micro-batches of 50 passes: one ends every 10 ms, the first after 40.
   EXPECT_NEAR(report.duration(), 0.01 * (4 * 50 + 3), 1e-9);
@@ -140,7 +141,7 @@ TEST(PipelineSchedule, OneRequestUsesOneStageAtATime) {
   EvenStages executor(4);
   RecordingObserver observer;
   const proto::RunReport report =
-      run_workload(pipeline_config(4), {}, equal_requests(1, 50), executor, observer);
+      run_workload(pipeline_config(4), {}, WorkloadInMemory(equal_requests(1, 50)), executor, observer);
   EXPECT_NEAR(report.duration(), 0.04 * 50, 1e-9);
   EXPECT_NEAR(report.pipeline_bubble_fraction(), 0.75, 1e-9);
   EXPECT_NEAR(report.gpu_busy_fraction(), 0.25, 1e-9);
@@ -151,7 +152,7 @@ TEST(PipelineSchedule, MicroBatchesHaveTheirOwnLimit) {
   config.pipeline.max_micro_batch_size = 3;
   EvenStages executor(2);
   RecordingObserver observer;
-  run_workload(config, {}, equal_requests(20, 30), executor, observer);
+  run_workload(config, {}, WorkloadInMemory(equal_requests(20, 30)), executor, observer);
   for (const StepRecord& step : observer.steps) EXPECT_LE(step.decode_requests, 3u);
 }
 

@@ -82,8 +82,8 @@ void run_script(std::uint64_t seed, Counts& counts) {
 
   run.replica().schedulers().check_invariants();
   std::set<std::uint64_t> unfinished;
-  run.replica().schedulers().visit_unfinished(
-      [&](const Req& req) { EXPECT_TRUE(unfinished.insert(req.id).second) << "request " << req.id; });
+  for (const Req* req : run.replica().schedulers().unfinished())
+    EXPECT_TRUE(unfinished.insert(req->id).second) << "request " << req->id;
   std::size_t left = 0;
   for (std::size_t i = 0; i < run.sent(); ++i) {
     const auto& outcome = run.outcomes()[i];

@@ -122,7 +122,7 @@ class RecordedClients : public ScriptedRun {
 
 std::uint64_t serve(const RecordedSchedule& recorded, Recorder& recorder) {
   if (recorded.cancels.empty())
-    return run_workload(recorded.config, recorded.load, recorded.workload, recorder, recorder)
+    return run_workload(recorded.config, recorded.load, WorkloadView(recorded.workload), recorder, recorder)
         .evicted_tokens();
   RecordedClients run(recorded, recorder);
   while (run.step()) {

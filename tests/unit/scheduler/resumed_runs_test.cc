@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "scheduler/checkpoints.h"
 #include "scheduler/engine.h"
 #include "tests/unit/scheduler/front_ends.h"
 #include "tests/unit/scheduler/pricing_ranks.h"

@@ -46,7 +46,7 @@ TEST(Retraction, EverythingCompletesAndNothingIsLost) {
       FakeExecutor executor;
       RecordingObserver observer;
       const Workload workload = overcommitting();
-      const proto::RunReport report = run_workload(config, {}, workload, executor, observer);
+      const proto::RunReport report = run_workload(config, {}, WorkloadView(workload), executor, observer);
       EXPECT_EQ(report.completed(), 4u);
       EXPECT_GT(report.retractions(), 0u) << "overlap " << overlap << " page size " << page_size;
       EXPECT_EQ(report.total_output_tokens(), 1600u);
@@ -62,7 +62,7 @@ TEST(Retraction, TheYoungestGoesFirst) {
   FakeExecutor executor;
   RecordingObserver observer;
   const Workload workload = overcommitting();
-  run_workload(tight_config(), {}, workload, executor, observer);
+  run_workload(tight_config(), {}, WorkloadView(workload), executor, observer);
   for (const auto& record : observer.requests) {
     if (record.id == 0) {
       EXPECT_EQ(record.retractions, 0u);
@@ -81,7 +81,7 @@ TEST(Retraction, OutputsOfKnownLengthAreNotOvercommitted) {
     for (WorkloadRequest& r : workload.requests) r.sampling.ignore_eos = true;
     FakeExecutor executor;
     RecordingObserver observer;
-    const proto::RunReport report = run_workload(config, {}, workload, executor, observer);
+    const proto::RunReport report = run_workload(config, {}, WorkloadView(workload), executor, observer);
     EXPECT_EQ(report.completed(), 4u);
     EXPECT_EQ(report.retractions() > 0, release == v0_5_14());
   }

@@ -49,7 +49,7 @@ Run serve(SchedulerConfig config, const LoadConfig& load, const Workload& worklo
   config.defers_steady_decode = defers;
   RestlessExecutor executor(config);
   RecordingObserver observer;
-  const proto::RunReport report = run_workload(config, load, workload, executor, observer);
+  const proto::RunReport report = run_workload(config, load, WorkloadView(workload), executor, observer);
   return {std::move(executor.bytes), report.SerializeAsString(), std::move(observer.requests),
           std::move(observer.steps)};
 }

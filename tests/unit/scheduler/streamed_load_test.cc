@@ -92,64 +92,54 @@ TEST(StreamedLoad, SendsWhatOneDoesThatKnowsTheWholeWorkload) {
       in_flight.pop_back();
     }
     ASSERT_TRUE(load.exhausted());
-    ASSERT_EQ(load.waiting(), 0u);
     ASSERT_EQ(load.offered().end, reference.offered().end) << "round " << round;
     ASSERT_EQ(load.offered().longest_output, reference.offered().longest_output) << "round " << round;
   }
 }
 
-// Conversations that begin one after another, of as many turns as `turns`, a second between them.
+// Conversations that begin one after another, of as many turns as `turns`, a second between them. `alive`:
+// requests that anybody holds.
 class EndlessConversations : public StreamedWorkload {
  public:
-  EndlessConversations(std::uint32_t sessions, std::uint32_t turns) : sessions_(sessions), turns_(turns) {
-    OutlineBuilder builder;
-    Reader reader(*this, nullptr);
-    while (const auto request = reader.next()) builder.add(*request);
-    outline_ = builder.finish();
-  }
-  const WorkloadOutline& outline() const override { return outline_; }
-  std::unique_ptr<RequestReader> read() const override { return std::make_unique<Reader>(*this, &alive); }
-  mutable std::size_t alive = 0;  // requests that anybody holds
+  EndlessConversations(std::uint32_t sessions, std::uint32_t turns, std::size_t& alive)
+      : StreamedWorkload("", "", {}, [=, &alive] {
+          return Reader{sessions, turns, &alive};
+        }) {}
 
  private:
-  class Reader : public RequestReader {
-   public:
-    Reader(const EndlessConversations& all, std::size_t* alive) : all_(all), alive_(alive) {}
-    std::shared_ptr<const WorkloadRequest> next() override {
+  struct Reader {
+    std::shared_ptr<const WorkloadRequest> operator()() {
       // At second t, turn k of the session that began at t - k.
       while (true) {
-        if (second_ >= all_.sessions_ + all_.turns_) return nullptr;
-        const std::uint32_t turn = turn_;
-        const std::uint32_t second = second_;
-        if (++turn_ == all_.turns_) {
-          turn_ = 0;
-          ++second_;
+        if (next_second >= sessions + turns) return nullptr;
+        const std::uint32_t turn = next_turn;
+        const std::uint32_t second = next_second;
+        if (++next_turn == turns) {
+          next_turn = 0;
+          ++next_second;
         }
-        if (turn > second || second - turn >= all_.sessions_) continue;
-        if (alive_ != nullptr) ++*alive_;
+        if (turn > second || second - turn >= sessions) continue;
+        ++*alive;
         auto* request = new WorkloadRequest;
         request->arrival_time = second;
         request->max_new_tokens = 1;
         request->session = second - turn + 1;
-        return {request, [alive = alive_](const WorkloadRequest* done) {
-                  if (alive != nullptr) --*alive;
+        return {request, [alive = alive](const WorkloadRequest* done) {
+                  --*alive;
                   delete done;
                 }};
       }
     }
 
-   private:
-    const EndlessConversations& all_;
-    std::size_t* const alive_;
-    std::uint32_t second_ = 0, turn_ = 0;
+    std::uint32_t sessions, turns;
+    std::size_t* alive;
+    std::uint32_t next_second = 0, next_turn = 0;
   };
-
-  const std::uint32_t sessions_, turns_;
-  WorkloadOutline outline_;
 };
 
 TEST(StreamedLoad, HoldsWhatWaitsAndNothingElse) {
-  const EndlessConversations workload(5000, 6);
+  std::size_t alive = 0;
+  const EndlessConversations workload(5000, 6, alive);
   for (const double answer : {0.25, 5.0}) {
     LoadGenerator load({}, workload);
     std::size_t most = 0;
@@ -162,12 +152,12 @@ TEST(StreamedLoad, HoldsWhatWaitsAndNothingElse) {
         const RequestSource::Sent sent = load.pop();
         in_flight.emplace_back(sent.time + answer, sent.id);
       }
-      most = std::max(most, workload.alive);
+      most = std::max(most, alive);
     }
     ASSERT_TRUE(load.exhausted());
     // Six turns of the conversations that go on at a time: six, or thirty where answers take so long.
     EXPECT_LE(most, answer < 1 ? 60u : 300u);
-    EXPECT_EQ(workload.alive, 0u);
+    EXPECT_EQ(alive, 0u);
   }
 }
 

@@ -87,9 +87,10 @@ TEST(AllBackends, AreThoseThatRun) {
             "accepted")
             << hardware << " " << model << " " << pair.name();
       }
-      for (const AllBackends::Entry& entry : all.refused) {
-        EXPECT_FALSE(names.contains(entry.backends)) << entry.backends;
-        EXPECT_TRUE(entry.reason.starts_with("--")) << entry.reason;
+      for (const proto::RefusedSetting& entry : all.others.refused()) {
+        const std::string& backends = entry.settings().at("attention_backends");
+        EXPECT_FALSE(names.contains(backends)) << backends;
+        EXPECT_TRUE(entry.reason().starts_with("--")) << entry.reason();
       }
       EXPECT_LE(all.pairs.size(), 40u) << hardware << " " << model;
     }
@@ -105,8 +106,8 @@ TEST(AllBackends, PairsThatNoGraphCapturesAreLeftOut) {
   EXPECT_TRUE(has("torch_native"));
   EXPECT_TRUE(has("flashinfer+fa3"));
   EXPECT_FALSE(has("torch_native+fa3"));
-  ASSERT_EQ(all.left_out.size(), 1u);
-  EXPECT_NE(all.left_out[0].backends.find("torch_native"), std::string::npos);
+  ASSERT_EQ(all.others.left_out_size(), 1);
+  EXPECT_NE(all.others.left_out(0).find("torch_native"), std::string::npos);
 }
 
 // FlashInfer takes an MLA cache in pages of one token, but not of 64.

@@ -1,11 +1,10 @@
-#include "launch/deployment/image_host.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "launch/deployment/images.h"
 #include "rank/config/model_config.h"
 #include "rank/cost/hardware.h"
 

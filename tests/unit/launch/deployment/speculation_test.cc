@@ -363,7 +363,7 @@ TEST_F(Speculating, RecordedLengthsAreReadWithTheirLines) {
   EXPECT_THAT(said("1 30\n"), HasSubstr("lengths.csv:1: is no line"));
   EXPECT_EQ(said("step,accept_len,count\n0,1,30\n0,2,3\n4,4,70\n"), "accepted");
   EXPECT_THAT(said("0,1,30\n4,5,70\n"), HasSubstr("lengths.csv:2 length 5"));
-  EXPECT_THAT(said("4,1,30\n0,4,70\n"), HasSubstr("lengths.csv:2: step 0 stands behind step 4"));
+  EXPECT_THAT(said("4,1,30\n0,4,70\n"), HasSubstr("lengths.csv:2: step 0 stands after step 4"));
   EXPECT_THAT(said("0,1,30\n4,70\n"), HasSubstr("lengths.csv:2: is no line"));
   EXPECT_THAT(said("0,1,30\n4,2,0\n"), HasSubstr("names no length that ever was from step 4 on"));
   EXPECT_THAT(said("1,0\n"), HasSubstr("names no length that ever was"));

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/flags/service_level_flags.h"
 #include "tests/unit/launch/deployment/parse.h"
 
 namespace tpsim::launch {

@@ -1,3 +1,5 @@
+#include "launch/report/sweep_report.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,9 +9,6 @@
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/page_data.h"
-#include "launch/report/run_names.h"
-#include "launch/report/sweep_results.h"
-#include "launch/report/sweep_table.h"
 #include "tests/unit/launch/report/sample_report.h"
 
 namespace tpsim::launch {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "launch/serve/protocol/answer_format.h"
-#include "launch/serve/protocol/json_text.h"
+#include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/protocol/refusal.h"
 #include "launch/serve/server_info.h"
 
@@ -171,8 +171,8 @@ TEST(Errors, AreWrittenAsSglangs) {
 
 TEST(Pages, ListModelsAsSglang) {
   ServerInfo info;
-  info.served_model_name = "m";
-  info.context_length = 8192;
+  info.live.served_model_name = "m";
+  info.live.context_length = 8192;
   info.started = kCreated;
   EXPECT_EQ(models_json(info), recorded("models"));
 }

@@ -57,9 +57,8 @@ class Served : public testing::Test {
                                    .format = format,
                                    .parse_limits = {},
                                    .vocab_size = kVocabulary,
-                                   .context_length = config.context_length,
-                                   .model_name = "model"});
-    info.served_model_name = "model";
+                                   .context_length = config.context_length});
+    info.live.served_model_name = "model";
     info.sglang_release = "0.5.12";
     service = std::make_unique<Service>(keys, *context, info);
     wire.port = 0;

@@ -1,6 +1,6 @@
-#include "launch/serve/stop_strings.h"
-
 #include <gtest/gtest.h>
+
+#include "launch/serve/call_choice.h"
 
 namespace tpsim::launch {
 namespace {

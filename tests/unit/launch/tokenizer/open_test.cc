@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/tokenizer/four_bytes.h"
+#include "launch/tokenizer/tokenizer.h"
 #include "launch/tokenizer/tokenizer_config.h"
 #include "launch/tokenizer/tokenizer_library.h"
 #include "proto/base/error.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "launch/tokenizer/jinja.h"
+#include "launch/tokenizer/chat_template.h"
 #include "launch/tokenizer/open.h"
 #include "proto/base/error.h"
 #include "tests/unit/launch/tokenizer/golden.h"

@@ -1,5 +1,4 @@
 // Experts over ranks, data-parallel attention, expert all-to-all: what a rank holds, sees and sends.
-#include "rank/config/parallel_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,3 @@
-#include "rank/cost/host.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>

@@ -7,7 +7,7 @@
 
 #include "proto/base/error.h"
 #include "rank/catalogue/catalogue.h"
-#include "rank/config/catalogue_drafts.h"
+#include "rank/config/catalogue_models.h"
 #include "rank/config/model_config.h"
 
 namespace tpsim::rank {

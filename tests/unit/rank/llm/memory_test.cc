@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "rank/cost/hardware.h"
+#include "rank/llm/graph_capture.h"
 #include "rank/llm/layers.h"
-#include "rank/llm/prefill_graphs.h"
 #include "tests/unit/rank/config/errors.h"
 
 namespace tpsim::rank {

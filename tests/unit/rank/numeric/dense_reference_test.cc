@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "rank/weights/dequantised_source.h"
+#include "rank/weights/checkpoint.h"
 
 namespace tpsim::rank {
 namespace {

@@ -1,8 +1,6 @@
 // Trees that a draft model grows, against those of SGLang's own functions
 // (tests/references/record_draft_trees.py) and against the plain way on random guesses: every node written
 // down with its path, the best of them picked by sorting.
-#include "rank/numeric/draft_beams.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +11,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "rank/numeric/draft_tree.h"
 
 namespace tpsim::rank {
 namespace {

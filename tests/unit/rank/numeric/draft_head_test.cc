@@ -14,7 +14,6 @@
 #include "rank/llm/draft_model.h"
 #include "rank/numeric/numeric_forward.h"
 #include "rank/weights/checkpoint.h"
-#include "rank/weights/dequantised_source.h"
 #include "tests/unit/attention/gpu.h"
 #include "tests/unit/rank/numeric/one_request.h"
 

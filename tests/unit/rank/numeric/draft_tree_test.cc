@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "kvcache/pools/page_allocator.h"
-#include "rank/numeric/ngram_drafter.h"
 
 namespace tpsim::rank {
 namespace {

@@ -1,7 +1,5 @@
 // Dual chunk attention over pages against its definition: attention whose rotary distance is the paper's
 // function of two positions, in fp64, on random ragged batches across the borders of chunks, pages and tiles.
-#include "rank/config/dual_chunk.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "attention/math/attention_math.h"
+#include "rank/config/model_config.h"
 #include "rank/config/rope.h"
 #include "tests/unit/rank/numeric/paged_pool.h"
 

@@ -13,7 +13,7 @@
 #include "attention/selection/registry.h"
 #include "proto/base/error.h"
 #include "rank/numeric/dense_reference.h"
-#include "rank/weights/dequantised_source.h"
+#include "rank/weights/checkpoint.h"
 #include "rank/weights/dummy_weights.h"
 #include "tests/unit/attention/gpu.h"
 #include "tests/unit/rank/numeric/one_request.h"

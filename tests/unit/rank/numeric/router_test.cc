@@ -1,12 +1,12 @@
 // Routing against a plain reading of the model reports.
-#include "rank/numeric/router.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
+
+#include "rank/numeric/mlp_layer.h"
 
 namespace tpsim::rank {
 namespace {

@@ -16,9 +16,9 @@
 
 #include "rank/config/rope.h"
 #include "rank/numeric/dense_reference.h"
-#include "rank/numeric/image_positions.h"
+#include "rank/numeric/image_mask.h"
 #include "rank/numeric/vision/image_encoder.h"
-#include "rank/numeric/vision/pixels.h"
+#include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower_layers.h"
 #include "rank/weights/checkpoint.h"
 

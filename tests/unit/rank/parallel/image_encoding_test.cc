@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/full/full_attention_list.h"
+#include "attention/full/full_attention.h"
 #include "proto/base/archive.h"
 #include "proto/base/error.h"
 #include "rank/config/model_config.h"

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "proto/base/archive.h"
-#include "rank/parallel/modeled_executor.h"
 #include "tests/unit/rank/parallel/fake_model.h"
 #include "tests/unit/rank/parallel/random_stream.h"
 

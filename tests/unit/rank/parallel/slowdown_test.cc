@@ -1,8 +1,7 @@
-#include "rank/parallel/slowdown.h"
-
 #include <gtest/gtest.h>
 
 #include "proto/base/error.h"
+#include "rank/parallel/local_ranks.h"
 
 namespace tpsim::rank {
 namespace {

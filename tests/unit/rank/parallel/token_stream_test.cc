@@ -179,7 +179,7 @@ Outputs serve(const scheduler::SchedulerConfig& config, const scheduler::Workloa
                        nullptr);
   FixedTimeExecutor executor(numeric, config.pipeline.size);
   Outputs outputs;
-  scheduler::run_workload(config, {}, workload, executor, outputs);
+  scheduler::run_workload(config, {}, scheduler::WorkloadView(workload), executor, outputs);
   return outputs;
 }
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/full/full_attention_list.h"
+#include "attention/full/full_attention.h"
 #include "rank/config/model_config.h"
 #include "rank/cost/hardware.h"
 

@@ -1,6 +1,5 @@
 // Quantised tensors equal what Transformers, compressed-tensors, AutoAWQ and the formats' own sentences make
 // of them, bit for bit (tests/golden/quantised, made by tests/references/quantised.py).
-#include "rank/weights/dequantised_source.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,6 @@
-#include "rank/weights/weight_map.h"
-
 #include <gtest/gtest.h>
 
+#include "rank/weights/checkpoint_json.h"
 #include "tests/unit/rank/weights/expect_user_error.h"
 
 namespace tpsim::rank {

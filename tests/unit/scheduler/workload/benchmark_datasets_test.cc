@@ -24,7 +24,8 @@ std::vector<Row> rows(const SharedPrefixOptions& options) {
   std::map<kvcache::TokenId, int> groups;
   std::vector<Row> result;
   for (const WorkloadRequest& r : in_memory(SharedPrefixWorkload(options)).requests) {
-    const int group = groups.try_emplace(r.prompt.at(0), static_cast<int>(groups.size())).first->second;
+    const int group =
+        groups.try_emplace(r.prompt.runs().front().first, static_cast<int>(groups.size())).first->second;
     result.emplace_back(group, static_cast<int>(r.prompt.size()), static_cast<int>(r.max_new_tokens));
   }
   return result;

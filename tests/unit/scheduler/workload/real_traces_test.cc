@@ -52,7 +52,8 @@ TEST(RealTraces, BestHitRateOfMooncakeInItsOwnBlocks) {
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
   const std::uint32_t page_sizes[] = {512};
   // Counted with another program over sets of hashed block lists.
-  EXPECT_EQ(describe(read_trace(path), page_sizes, 1).best_hit_rates[0].hit_tokens, 54'063'104u);
+  EXPECT_EQ(describe(WorkloadInMemory(read_trace(path)), page_sizes, 1).best_hit_rates[0].hit_tokens,
+            54'063'104u);
 }
 
 }  // namespace

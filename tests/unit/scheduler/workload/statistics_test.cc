@@ -105,7 +105,7 @@ Workload three_turns() {
 TEST(Statistics, BestHitRateCountsAnswersButNeverAWholePrompt) {
   const Workload workload = three_turns();
   const std::uint32_t page_sizes[] = {1, 16, 64};
-  const WorkloadStatistics statistics = describe(workload, page_sizes, 4);
+  const WorkloadStatistics statistics = describe(WorkloadView(workload), page_sizes, 4);
   EXPECT_EQ(statistics.best_hit_rates[0].hit_tokens, 109u + 149u);
   EXPECT_EQ(statistics.best_hit_rates[1].hit_tokens, 96u + 144u);
   EXPECT_EQ(statistics.best_hit_rates[2].hit_tokens, 64u + 128u);
@@ -116,7 +116,7 @@ TEST(Statistics, AnswersWithoutNamesAreNotFound) {
   Workload workload = three_turns();
   for (WorkloadRequest& request : workload.requests) request.output.clear();
   const std::uint32_t page_sizes[] = {1};
-  EXPECT_EQ(describe(workload, page_sizes, 4).best_hit_rates[0].hit_tokens, 100u + 149u);
+  EXPECT_EQ(describe(WorkloadView(workload), page_sizes, 4).best_hit_rates[0].hit_tokens, 100u + 149u);
 }
 
 TEST(Statistics, NamespacesDoNotShare) {
@@ -124,7 +124,7 @@ TEST(Statistics, NamespacesDoNotShare) {
   workload.extra_keys.emplace_back("x");
   workload.requests[1].extra_key = 1;
   const std::uint32_t page_sizes[] = {1};
-  const WorkloadStatistics statistics = describe(workload, page_sizes, 4);
+  const WorkloadStatistics statistics = describe(WorkloadView(workload), page_sizes, 4);
   EXPECT_EQ(statistics.best_hit_rates[0].hit_tokens, 0u + 109u);
   EXPECT_EQ(statistics.namespaces, 2u);
 }
@@ -136,7 +136,7 @@ TEST(Statistics, TurnsAndThinkTimes) {
   workload.requests.push_back(workload.requests[2]);
   workload.requests[3].session = 0;
   workload.requests[3].think_time.reset();
-  const WorkloadStatistics statistics = describe(workload, {}, 4);
+  const WorkloadStatistics statistics = describe(WorkloadView(workload), {}, 4);
   EXPECT_EQ(statistics.requests, 4u);
   EXPECT_EQ(statistics.sessions, 1u);
   EXPECT_EQ(statistics.turns, 3u);
@@ -147,7 +147,7 @@ TEST(Statistics, TurnsAndThinkTimes) {
 }
 
 TEST(Statistics, CountsRatesAndBurstiness) {
-  const WorkloadStatistics statistics = describe(three_turns(), {}, 4);
+  const WorkloadStatistics statistics = describe(WorkloadInMemory(three_turns()), {}, 4);
   EXPECT_EQ(statistics.requests, 3u);
   EXPECT_EQ(statistics.sessions, 1u);
   EXPECT_EQ(statistics.input_tokens, 400u);
@@ -162,12 +162,12 @@ TEST(Statistics, CountsRatesAndBurstiness) {
 TEST(Statistics, OneRequestOrAllAtOnce) {
   Workload workload = three_turns();
   for (WorkloadRequest& request : workload.requests) request.arrival_time = 0;
-  const WorkloadStatistics statistics = describe(workload, {}, 4);
+  const WorkloadStatistics statistics = describe(WorkloadView(workload), {}, 4);
   EXPECT_EQ(statistics.request_rate, 0);
   EXPECT_EQ(statistics.burstiness, 0);
   EXPECT_TRUE(statistics.arrivals.empty());
   workload.requests.resize(1);
-  EXPECT_EQ(describe(workload, {}, 4).requests, 1u);
+  EXPECT_EQ(describe(WorkloadView(workload), {}, 4).requests, 1u);
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
 // Traces that are read while they are served give what read_trace() gives.
-#include "scheduler/workload/streamed_trace.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +13,7 @@
 
 #include "proto/base/error.h"
 #include "scheduler/workload/label_numbers.h"
+#include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
 #include "tests/unit/scheduler/workload/test_files.h"
 

@@ -176,7 +176,7 @@ TEST(Conversations, TurnsRepeatTheWholeHistoryWithItsAnswers) {
     EXPECT_EQ(request.think_time.has_value(), !before.empty());
     if (before.empty()) {
       EXPECT_EQ(request.session, ++sessions) << "numbered by first appearance";
-      ++system_prompts[request.prompt.at(0)];
+      ++system_prompts[request.prompt.runs().front().first];
     }
     before = request.prompt;
     before.append(request.output);
@@ -220,7 +220,9 @@ TEST(Conversations, WithoutSystemPromptsNothingIsSharedBetweenConversations) {
   options.system_prompts = 0;
   options.turns_mean = 1;
   const std::uint32_t page_sizes[] = {1};
-  EXPECT_EQ(describe(make_conversations(options), page_sizes, 1).best_hit_rates[0].hit_tokens, 0u);
+  EXPECT_EQ(
+      describe(WorkloadInMemory(make_conversations(options)), page_sizes, 1).best_hit_rates[0].hit_tokens,
+      0u);
 }
 
 TEST(Conversations, BadFlagsAreNamed) {

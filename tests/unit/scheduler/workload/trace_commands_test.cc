@@ -24,9 +24,8 @@ struct Outcome {
 Outcome tpsim(std::vector<std::string> arguments) {
   Outcome outcome;
   CLI::App app("test");
-  TraceAction action;
-  add_trace_commands(*app.add_subcommand("trace"),
-                     [&action](TraceAction chosen) { action = std::move(chosen); });
+  Action action;
+  add_trace_commands(*app.add_subcommand("trace"), action);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   ::testing::internal::CaptureStdout();
   try {

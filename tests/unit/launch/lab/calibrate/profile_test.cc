@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "launch/lab/calibrate/coefficients_of_run.h"
-#include "launch/lab/calibrate/profile_text.h"
+#include "launch/lab/calibrate/fit_report.h"
 #include "launch/lab/calibrate/serving_rows.h"
 #include "rank/cost/hardware.h"
 

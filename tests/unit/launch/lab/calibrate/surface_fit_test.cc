@@ -97,10 +97,12 @@ TEST(SurfaceFit, RefusesNoRowsAndUnknownFeatures) {
 }
 
 TEST(AxisPoints, AreAllValuesWhereTheyAreFewAndSpreadElse) {
-  EXPECT_THAT(axis_points(std::vector<double>{128, 64, 128, 256}, 5), ElementsAre(64, 128, 256));
-  std::vector<double> many;
-  for (int i = 1; i <= 100; ++i) many.push_back(i);
-  EXPECT_THAT(axis_points(many, 4), ElementsAre(1, 34, 67, 100));
+  constexpr std::string_view kFeature[] = {"of"};
+  std::vector<SurfaceRow> rows;
+  for (const double value : {128, 64, 128, 256}) rows.push_back({{value}});
+  EXPECT_THAT(axis_of(rows, kFeature, "of", 5).points, ElementsAre(64, 128, 256));
+  for (int i = 1; i <= 100; ++i) rows.push_back({{256.0 + i}});
+  EXPECT_THAT(axis_of(rows, kFeature, "of", 4).points, ElementsAre(64, 288, 322, 356));
 }
 
 }  // namespace

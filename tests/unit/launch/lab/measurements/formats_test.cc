@@ -132,9 +132,9 @@ TEST(Requests, OfASliceHaveThePromptsOfTheTrace) {
       kHeader + row("mooncake:1:9:1", at(0, 0.0, 700)) + row("mooncake:1:9:1", at(1, 1.0, 800)), options);
   ASSERT_EQ(loads.size(), 1U);
   ASSERT_TRUE(loads[0].workload) << loads[0].refusal;
-  EXPECT_EQ(loads[0].workload->requests[0].prompt.at(0), 512U);
-  EXPECT_EQ(loads[0].workload->requests[0].prompt.at(512), 3U * 512);
-  EXPECT_EQ(loads[0].workload->requests[1].prompt.at(512), 4U * 512);
+  EXPECT_EQ(loads[0].workload->requests[0].prompt.runs()[0].first, 512U);
+  EXPECT_EQ(loads[0].workload->requests[0].prompt.runs()[1].first, 3U * 512);
+  EXPECT_EQ(loads[0].workload->requests[1].prompt.runs()[1].first, 4U * 512);
 
   const auto refusal = [&](const std::string& rows, const MeasurementOptions& from) {
     const MeasuredLoad load = read(kHeader + rows, from).at(0);

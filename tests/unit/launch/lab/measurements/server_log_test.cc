@@ -7,10 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/lab/measurements/logged_requests.h"
 #include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/measurements/server_account.h"
-#include "launch/lab/measurements/server_args_text.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {

@@ -41,8 +41,8 @@ std::vector<std::vector<std::uint32_t>> answers(const std::vector<std::pair<std:
                                      "--num-prompts",
                                      std::to_string(requests)});
   std::vector<std::vector<std::uint32_t>> kept;
-  const std::unique_ptr<scheduler::RequestReader> reader = servable.workload().read();
-  while (const auto request = reader->next()) kept.push_back(request->accept_lens);
+  const scheduler::RequestReader next = servable.workload().read();
+  while (const auto request = next()) kept.push_back(request->accept_lens);
   return kept;
 }
 

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "launch/serve/page/exposition.h"
 #include "tests/unit/launch/serve/live_page/metric_lines.h"
 #include "tests/unit/launch/serve/live_page/sample_statistics.h"
 

@@ -54,9 +54,9 @@ inline LiveStatistics sample_statistics() {
   s.graph_steps = 19000;
   s.gpu_seconds = 450;
   s.prefill_gpu_seconds = 150;
-  s.http_active = {{"/generate", "POST", 0, 42}};
+  s.http_active = {{{"/generate", "POST"}, 42}};
   s.http_responses = {
-      {"/generate", "POST", 200, 980}, {"/generate", "POST", 400, 2}, {"/metrics", "GET", 200, 60}};
+      {{"/generate", "POST", 200}, 980}, {{"/generate", "POST", 400}, 2}, {{"/metrics", "GET", 200}, 60}};
   for (int i = 0; i < 100; ++i) {
     s.ttft.observe(0.01 * i);
     s.inter_token.observe(0.001 * i, 10);

@@ -1,0 +1,155 @@
+#include "rank/numeric/dense_mlp.h"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <numeric>
+#include <utility>
+
+#include "proto/base/stop_flag.h"
+
+namespace tpsim::rank::dense {
+namespace {
+
+Row softmax(Row x) {
+  const double largest = *std::max_element(x.begin(), x.end());
+  double sum = 0;
+  for (double& v : x) sum += v = std::exp(v - largest);
+  for (double& v : x) v /= sum;
+  return x;
+}
+
+std::vector<std::size_t> best(const Row& scores, std::size_t count) {
+  std::vector<std::size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+  order.resize(count);
+  return order;
+}
+
+double activated(Activation activation, double g, double up) {
+  switch (activation) {
+    case Activation::kSilu:
+      return g / (1 + std::exp(-g)) * up;
+    case Activation::kGeluTanh:
+      return 0.5 * g * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g))) * up;
+    case Activation::kGptOssSwiGlu: {
+      const double clamped = std::min(g, 7.0);
+      return clamped / (1 + std::exp(-1.702 * clamped)) * (std::clamp(up, -7.0, 7.0) + 1);
+    }
+  }
+  return 0;
+}
+
+// Experts and their weights, of one row of router logits.
+std::vector<std::pair<std::size_t, double>> chosen(const MoeConfig& moe, const std::vector<float>& correction,
+                                                   Row scores) {
+  const std::size_t experts = moe.num_experts;
+  if (moe.scoring == ExpertScoring::kSoftmaxThenTopK) scores = softmax(scores);
+  if (moe.scoring == ExpertScoring::kSigmoid) {
+    for (double& score : scores) score = 1 / (1 + std::exp(-score));
+  }
+  Row choice = scores;
+  for (std::size_t i = 0; i < correction.size(); ++i) choice[i] += correction[i];
+  if (moe.num_groups > 1) {
+    const std::size_t size = experts / moe.num_groups;
+    Row groups;
+    for (std::size_t g = 0; g < moe.num_groups; ++g) {
+      Row of(choice.begin() + static_cast<std::ptrdiff_t>(g * size),
+             choice.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
+      std::sort(of.rbegin(), of.rend());
+      groups.push_back(moe.group_score_top2 ? of[0] + of[1] : of[0]);
+    }
+    Row limited(choice.size(), -HUGE_VAL);
+    for (const std::size_t g : best(groups, moe.topk_groups)) {
+      for (std::size_t i = g * size; i < (g + 1) * size; ++i) limited[i] = choice[i];
+    }
+    choice = limited;
+  }
+  const std::vector<std::size_t> order = best(choice, moe.top_k);
+  Row weights;
+  for (const std::size_t expert : order) weights.push_back(scores[expert]);
+  if (moe.scoring == ExpertScoring::kTopKThenSoftmax) weights = softmax(weights);
+  if (moe.scoring == ExpertScoring::kTopKThenSigmoid) {
+    for (double& weight : weights) weight = 1 / (1 + std::exp(-weight));
+  }
+  double sum = 0;
+  for (const double weight : weights) sum += weight;
+  std::vector<std::pair<std::size_t, double>> out;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const double weight = moe.normalize_weights ? weights[i] / sum : weights[i];
+    out.emplace_back(order[i], weight * moe.routed_scaling_factor);
+  }
+  return out;
+}
+
+}  // namespace
+
+Rows times(const PackedMatrix& w, const Rows& x, const std::vector<float>& bias) {
+  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  StopFlag::throw_if_requested();
+  const auto rows = static_cast<Eigen::Index>(x.size());
+  const Eigen::Index k = w.k();
+  const Eigen::Index n = w.n();
+  Matrix in(rows, k), weights(n, k);
+  for (Eigen::Index r = 0; r < rows; ++r)
+    std::ranges::copy(x[static_cast<std::size_t>(r)], in.row(r).begin());
+  std::vector<float> row(w.k());
+  for (std::uint32_t i = 0; i < w.n(); ++i) {
+    w.row(i, row.data());
+    std::ranges::copy(row, weights.row(i).begin());
+  }
+  Matrix out = in * weights.transpose();
+  for (std::size_t i = 0; i < bias.size(); ++i) out.col(static_cast<Eigen::Index>(i)).array() += bias[i];
+  Rows result;
+  for (Eigen::Index r = 0; r < rows; ++r) result.emplace_back(out.row(r).begin(), out.row(r).end());
+  return result;
+}
+
+Rows mlp(const ModelConfig& model, const MlpWeights& weights, const Rows& x) {
+  Rows inner = times(weights.gate_up, x, weights.gate_up_bias);
+  for (Row& row : inner) {
+    for (std::size_t i = 0; i < weights.width; ++i)
+      row[i] = activated(model.activation, row[i], row[weights.width + i]);
+    row.resize(weights.width);
+  }
+  return times(weights.down, inner, weights.down_bias);
+}
+
+Rows experts(const ModelConfig& model, const MoeWeights& weights, const Rows& x) {
+  const MoeConfig& moe = model.moe;
+  const Rows scores = times(weights.router, x, weights.router_bias);
+  Rows out(x.size(), Row(model.hidden_size, 0.0));
+  std::map<std::size_t, std::vector<std::pair<std::size_t, double>>> rows_of;  // per expert: rows, weights
+  for (std::size_t r = 0; r < x.size(); ++r) {
+    for (const auto& [index, weight] : chosen(moe, weights.correction_bias, scores[r]))
+      rows_of[index].emplace_back(r, weight);
+  }
+  const auto add = [&out](std::size_t r, double weight, const Row& result) {
+    for (std::size_t i = 0; i < result.size(); ++i) out[r][i] += weight * result[i];
+  };
+  for (const auto& [index, rows] : rows_of) {
+    Rows in;
+    for (const auto& [r, weight] : rows) {
+      in.push_back(x[r]);
+      if (!moe.weight_on_input) continue;
+      for (double& value : in.back()) value *= weight;
+    }
+    const Rows results = mlp(model, weights.experts[index], in);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      add(rows[i].first, moe.weight_on_input ? 1 : rows[i].second, results[i]);
+  }
+  if (moe.num_shared_experts == 0) return out;
+  const Rows shared = mlp(model, weights.shared, x);
+  for (std::size_t r = 0; r < x.size(); ++r) {
+    double gate = 0;
+    for (std::size_t i = 0; i < weights.shared_gate.size(); ++i) gate += x[r][i] * weights.shared_gate[i];
+    add(r, weights.shared_gate.empty() ? 1 : 1 / (1 + std::exp(-gate)), shared[r]);
+  }
+  return out;
+}
+
+}  // namespace tpsim::rank::dense
