@@ -165,33 +165,11 @@ MeasuredLoad load_of(const CsvRows& cells) {
 }  // namespace
 
 std::vector<MeasuredLoad> read_published_file(scheduler::TraceInput& input, const MeasurementFile&) {
-  constexpr std::array<std::string_view, 25> kColumns = {"id",
-                                                         "model",
-                                                         "gpu",
-                                                         "launch",
-                                                         "bench",
-                                                         "dataset",
-                                                         "num_prompts",
-                                                         "sglang_version",
-                                                         "input_len",
-                                                         "output_len",
-                                                         "range_ratio",
-                                                         "max_concurrency",
-                                                         "request_rate",
-                                                         "mean_ttft_ms",
-                                                         "median_ttft_ms",
-                                                         "mean_tpot_ms",
-                                                         "median_tpot_ms",
-                                                         "mean_e2e_ms",
-                                                         "median_e2e_ms",
-                                                         "duration_s",
-                                                         "output_throughput",
-                                                         "total_input_tokens",
-                                                         "total_output_tokens",
-                                                         "accept_length",
-                                                         "gpus"};
-  constexpr std::size_t kOptionalFrom = 7;
-  CsvRows cells(input, kColumns, kOptionalFrom);
+  CsvRows cells(
+      input, "id model gpu launch bench dataset num_prompts",
+      "sglang_version input_len output_len range_ratio max_concurrency request_rate mean_ttft_ms "
+      "median_ttft_ms mean_tpot_ms median_tpot_ms mean_e2e_ms median_e2e_ms duration_s output_throughput "
+      "total_input_tokens total_output_tokens accept_length");
   std::vector<MeasuredLoad> loads;
   while (cells.next()) loads.push_back(load_of(cells));
   return loads;
