@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "proto/base/error.h"
@@ -16,7 +19,12 @@ class ConfigReader {
  public:
   ConfigReader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
 
-  bool has(const char* key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  bool has(const char* key) const {
+    asked_.insert(key);
+    return json_.contains(key) && !json_.at(key).is_null();
+  }
+  // Whether anybody wanted to know of the key.
+  bool asked(std::string_view key) const { return asked_.contains(key); }
   std::uint32_t number(const char* key, std::uint32_t least = 1, std::uint32_t most = 1U << 28) const {
     if (!has(key)) throw_user_error("{}: key \"{}\" is missing; it must be a whole number", where_, key);
     return check(json_.at(key), key, least, most);
@@ -56,6 +64,7 @@ class ConfigReader {
   }
   const Json& json_;
   std::string where_;
+  mutable std::set<std::string, std::less<>> asked_;
 };
 
 }  // namespace tpsim::rank

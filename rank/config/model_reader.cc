@@ -129,6 +129,63 @@ void read_common(const ConfigReader& config, ModelConfig& model) {
   model.rms_norm_eps = config.real("rms_norm_eps", 1e-6, 0, 1);
 }
 
+// Keys that say what a layer is made of. A family that does not ask for one would describe another model,
+// with sizes that look right: experts as one dense MLP, latents as plain heads.
+constexpr std::string_view kStructure[] = {
+    "n_routed_experts",
+    "num_experts",
+    "num_local_experts",
+    "num_experts_per_tok",
+    "n_shared_experts",
+    "num_shared_experts",
+    "moe_intermediate_size",
+    "shared_expert_intermediate_size",
+    "kv_lora_rank",
+    "q_lora_rank",
+    "sliding_window",
+    "attention_chunk_size",
+    "index_topk",
+    "sparse_attention_config",
+    "compress_ratios",
+    "hc_mult",
+    "linear_attn_config",
+    "linear_num_value_heads",
+    "full_attention_interval",
+    "hybrid_override_pattern",
+    "layers_block_type",
+    "attn_type_list",
+    "mamba_d_state",
+    "ssm_state_size",
+    "conv_L_cache",
+    "num_kv_shared_layers",
+    "hidden_size_per_layer_input",
+    "global_head_dim",
+    "attention_k_eq_v",
+};
+
+bool says_something(const Json& value) {
+  if (value.is_number()) return value != 0;
+  if (value.is_boolean()) return value.get<bool>();
+  return !value.empty();
+}
+
+void check_structure(const ConfigReader& config, const ModelConfig& model) {
+  for (const std::string_view key : kStructure) {
+    const auto found = config.json().find(key);
+    if (found == config.json().end() || config.asked(key) || !says_something(*found)) continue;
+    throw_user_error(
+        "{}: key \"{}\" is {}, and nothing of the kind is known of {}: what would be priced is another model",
+        config.where(), key, found->dump().substr(0, 40), model.architecture);
+  }
+  const auto types = config.json().find("layer_types");
+  if (types == config.json().end() || !types->is_array() || config.asked("layer_types")) return;
+  for (const Json& type : *types) {
+    if (type == "full_attention") continue;
+    throw_user_error("{}: key \"layer_types\" has {}, and {} is known with full attention only",
+                     config.where(), type.dump().substr(0, 40), model.architecture);
+  }
+}
+
 bool alike(const AttentionKind& kind, const LayerConfig& layer) {
   return kind.sliding_window == layer.sliding_window && kind.indexer == layer.indexer &&
          kind.attention_chunk == layer.attention_chunk;
@@ -221,6 +278,7 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
   const ConfigReader config(flat, where);
   read_common(config, model);
   family->read(config, model);
+  check_structure(config, model);
   finish(config, model);
   read_eos(config, model);
   model.vision =

@@ -18,8 +18,9 @@ struct MeasuredFigures {
   // Time after the first token over tokens after the first, both summed over the requests: a plain mean
   // hangs on the few short answers that waited for a prefill.
   std::optional<double> tpot_ms;
-  std::optional<double> e2e_ms;      // mean, from sending to the last token
-  std::optional<double> duration_s;  // from the first sending to the last token
+  std::optional<double> e2e_ms;             // mean, from sending to the last token
+  std::optional<double> duration_s;         // from the first sending to the last token
+  std::optional<double> output_throughput;  // tokens a second of that duration
 };
 
 // One line of a server's log.

@@ -137,6 +137,7 @@ MeasuredFigures FigureSums::figures() const {
   figures.e2e_ms = 1e3 * e2e_ / count;
   if (tokens_ > 0) figures.tpot_ms = 1e3 * spans_ / static_cast<double>(tokens_);
   figures.duration_s = end_ - begin_;
+  if (end_ > begin_) figures.output_throughput = (static_cast<double>(tokens_) + count) / (end_ - begin_);
   return figures;
 }
 

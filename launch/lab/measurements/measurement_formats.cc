@@ -29,6 +29,7 @@ const std::vector<Format>& formats() {
       {false, {"sent_s", "first_token_s"}, read_requests_file},
       {true, {"\"load\"", "\"server\""}, read_kit_file},
       {false, {"silicon_tpot_ms"}, read_benchmark_file},
+      {false, {"launch,bench,"}, read_published_file},
       {false, {"tpot_ms", "load"}, read_loads_file},
       {true, {"\"total_input_tokens\"", "\"mean_ttft_ms\""}, read_bench_serving_file},
       {false, {"server_args=ServerArgs("}, read_server_log_file},

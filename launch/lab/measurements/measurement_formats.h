@@ -8,6 +8,7 @@
 //   loads       CSV, a row a load: server, model, backend, flags, load, tpot_ms, ttft_ms, duration_s, …
 //   benchmark   CSV, a row a closed-loop benchmark: model_path, system, isl, osl, concurrency, tp_size, …,
 //               silicon_ttft_ms, silicon_tpot_ms
+//   published   CSV, a row a published run of SGLang's benchmark: id, model, gpu, launch, bench, …
 //   bench_serving  JSON lines, a line a run, of sglang.bench_serving --output-file; NAME.info.json where the
 //               lines lack "server_info", and NAME.log, lie beside it
 //   server log  what an SGLang server started with --decode-log-interval 1 printed, from its beginning; known
@@ -49,6 +50,7 @@ std::vector<MeasuredLoad> read_requests_file(scheduler::TraceInput& input, const
 std::vector<MeasuredLoad> read_kit_file(scheduler::TraceInput& input, const MeasurementFile& file);
 std::vector<MeasuredLoad> read_loads_file(scheduler::TraceInput& input, const MeasurementFile& file);
 std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, const MeasurementFile& file);
+std::vector<MeasuredLoad> read_published_file(scheduler::TraceInput& input, const MeasurementFile& file);
 std::vector<MeasuredLoad> read_bench_serving_file(scheduler::TraceInput& input, const MeasurementFile& file);
 std::vector<MeasuredLoad> read_server_log_file(scheduler::TraceInput& input, const MeasurementFile& file);
 

@@ -28,6 +28,9 @@ constexpr RowFigure kFigures[] = {
      &Group::mutable_e2e_ms, "e2e_ms", "latency", &MeasuredFigures::e2e_ms},
     {&Row::has_duration_s, &Row::duration_s, &Row::mutable_duration_s, &Group::has_duration_s,
      &Group::duration_s, &Group::mutable_duration_s, "duration_s", "duration", &MeasuredFigures::duration_s},
+    {&Row::has_output_throughput, &Row::output_throughput, &Row::mutable_output_throughput,
+     &Group::has_output_throughput, &Group::output_throughput, &Group::mutable_output_throughput,
+     "output_throughput", "output tok/s", &MeasuredFigures::output_throughput},
 };
 
 }  // namespace

@@ -30,7 +30,7 @@ std::string name_of(const Row& row) {
 std::string rows_table(const proto::Validation& validation, bool colour) {
   TextTable table;
   table.rows.push_back({"predicted, measured and their ratio", "TPOT ms", "of", "x", "TTFT ms", "of", "x",
-                        "latency ms", "of", "x", "duration s", "of", "x"});
+                        "latency ms", "of", "x", "duration s", "of", "x", "output tok/s", "of", "x"});
   for (const proto::ValidatedRow& row : validation.rows()) {
     Cells cells = {name_of(row)};
     for (const RowFigure& figure : row_figures()) {
@@ -48,7 +48,8 @@ std::string groups_table(const proto::Validation& validation, bool colour) {
   TextTable table;
   table.left_columns = 2;
   table.rows.push_back({"error, %", "", "rows", "TPOT mean", "median", "p90", "TTFT mean", "median", "p90",
-                        "latency mean", "median", "p90", "duration mean", "median", "p90"});
+                        "latency mean", "median", "p90", "duration mean", "median", "p90",
+                        "output tok/s mean", "median", "p90"});
   for (const proto::ValidationGroup& group : validation.groups()) {
     const std::uint64_t rows = std::max({group.tpot_ms().count(), group.ttft_ms().count(),
                                          group.e2e_ms().count(), group.duration_s().count()});

@@ -1,0 +1,178 @@
+// A row a run of SGLang's own benchmark as somebody published it (SGLang's documentation and cookbook): the
+// launch line of the server and the command of the benchmark as they stand there, and the figures that came
+// out.
+//
+// What the launch line says is asked as it stands; `tpsim run` leaves aside what means nothing to a
+// simulation. Lengths are those of the columns, which say what the command leaves to its defaults. ShareGPT's
+// lengths are not published, only their sums: they are drawn evenly between one token and twice their mean.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+
+#include "launch/lab/measurements/csv_rows.h"
+#include "launch/lab/measurements/measurement_formats.h"
+#include "launch/lab/measurements/server_account.h"
+
+namespace tpsim::launch {
+namespace {
+
+// What a shell makes of a command that neither pipes nor expands.
+std::vector<std::string> shell_words(std::string_view command, const scheduler::Place& place) {
+  std::vector<std::string> words;
+  bool in_word = false;
+  char quote = 0;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    char c = command[i];
+    if (quote == 0 && std::isspace(static_cast<unsigned char>(c)) != 0) {
+      in_word = false;
+      continue;
+    }
+    if (!in_word) words.emplace_back();
+    in_word = true;
+    if (quote == 0 && (c == '\'' || c == '"')) {
+      quote = c;
+    } else if (c == quote) {
+      quote = 0;
+    } else {
+      if (c == '\\' && quote != '\'' && i + 1 < command.size()) c = command[++i];
+      words.back() += c;
+    }
+  }
+  if (quote != 0) place.fail("the command has a {} that is not closed", quote);
+  return words;
+}
+
+// Takes every `names` with its value out of `words`; the last value counts, as for a command line.
+std::string take(std::vector<std::string>& words, std::span<const std::string_view> names) {
+  std::string value;
+  for (std::size_t i = 0; i < words.size();) {
+    const std::string_view word = words[i];
+    const std::string_view name = word.substr(0, word.find('='));
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      ++i;
+      continue;
+    }
+    const bool joined = name.size() < word.size();
+    const std::size_t count = joined || i + 1 == words.size() ? 1 : 2;
+    value = joined ? std::string(word.substr(name.size() + 1)) : count == 2 ? words[i + 1] : "";
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(i),
+                words.begin() + static_cast<std::ptrdiff_t>(i + count));
+  }
+  return value;
+}
+
+// The server's flags: what follows `sglang serve` or `python3 -m sglang.launch_server`.
+std::vector<std::string> server_flags(std::string_view launch, const scheduler::Place& place) {
+  std::vector<std::string> words = shell_words(launch, place);
+  const auto starts = [](const std::string& word) {
+    return word == "serve" || word == "sglang.launch_server" || word.ends_with("launch_server.py");
+  };
+  const auto start = std::find_if(words.begin(), words.end(), starts);
+  if (start == words.end()) return {};
+  words.erase(words.begin(), start + 1);
+  return words;
+}
+
+std::optional<double> first_time(const CsvRows& cells, std::string_view mean, std::string_view median) {
+  const std::optional<double> value = cells.optional_time(mean);
+  return value ? value : cells.optional_time(median);
+}
+
+// Mean tokens of a request's share in the column; 0 where it is empty.
+std::uint64_t mean_tokens(const CsvRows& cells, std::string_view total, std::uint64_t prompts) {
+  const std::optional<double> tokens = cells.optional_time(total);
+  return tokens ? static_cast<std::uint64_t>(std::llround(*tokens / static_cast<double>(prompts))) : 0;
+}
+
+void offer(const CsvRows& cells, std::uint64_t prompts, MeasuredLoad& load) {
+  const std::string dataset = cells.text("dataset"), range_ratio = cells.text("range_ratio");
+  std::uint64_t input = 0, output = 0;
+  std::string ratio = range_ratio.empty() ? "0" : range_ratio;
+  if (dataset == "sharegpt") {
+    input = 2 * mean_tokens(cells, "total_input_tokens", prompts);
+    output = 2 * mean_tokens(cells, "total_output_tokens", prompts);
+    ratio = "0";
+    if (input == 0 || output == 0)
+      load.refusal = "the lengths of its requests were not published, nor their sums";
+  } else {
+    input = cells.text("input_len").empty() ? 0 : cells.count("input_len", 1, 1U << 30);
+    output = cells.text("output_len").empty() ? 0 : cells.count("output_len", 1, 1U << 30);
+    if (input == 0 || output == 0) load.refusal = "the lengths of its requests were not published";
+  }
+  const std::string concurrency = cells.text("max_concurrency"), rate = cells.text("request_rate");
+  load.load_kind = rate.empty() || rate == "inf" ? (concurrency.empty() ? "burst" : "closed") : "poisson";
+  load.load = fmt::format("{}:{}:{}:{}:{}", dataset, input, output, concurrency, prompts);
+  if (dataset == "image") {
+    std::vector<std::string> words = shell_words(cells.text("bench"), cells.place());
+    add_flags(load.flags, {"--dataset-name", "image"});
+    for (const std::string_view flag : {"--image-count", "--image-resolution"}) {
+      const std::string value = take(words, std::array{flag});
+      if (!value.empty()) add_flags(load.flags, {std::string(flag), value});
+    }
+  } else {
+    add_flags(load.flags, {"--dataset-name", "random"});
+  }
+  add_flags(load.flags,
+            {"--random-input-len", std::to_string(input), "--random-output-len", std::to_string(output),
+             "--random-range-ratio", ratio, "--num-prompts", std::to_string(prompts), "--front-end", "text"});
+  if (!concurrency.empty()) add_flags(load.flags, {"--max-concurrency", concurrency});
+  if (load.load_kind == "poisson") add_flags(load.flags, {"--request-rate", rate});
+}
+
+MeasuredLoad load_of(const CsvRows& cells) {
+  MeasuredLoad load;
+  const scheduler::Place place = cells.place();
+  load.file = fmt::format("{}:{}", place.name, place.line);
+  load.id = cells.text("id");
+  if (load.id.empty()) place.fail("id must have a name");
+  std::vector<std::string> flags = server_flags(cells.text("launch"), place);
+  if (flags.empty()) load.refusal = "no launch line of its server was published";
+  constexpr std::array<std::string_view, 2> kModel = {"--model-path", "--model"};
+  constexpr std::array<std::string_view, 3> kTp = {"--tp-size", "--tp", "--tensor-parallel-size"};
+  const std::string model = take(flags, kModel), tp = take(flags, kTp);
+  // What the launch line leaves to a variable of the page's reader is in the column.
+  const std::string path = model.empty() || model.front() == '$' ? cells.text("model") : model;
+  load.model = std::filesystem::path(path).filename().string();
+  load.hardware = cells.text("gpu");
+  if (load.hardware.empty()) load.refusal = "its GPU was not published";
+  if (!tp.empty()) {
+    const auto [end, error] = std::from_chars(tp.data(), tp.data() + tp.size(), load.tp);
+    if (error != std::errc() || end != tp.data() + tp.size() || load.tp < 1)
+      place.fail("--tp {} of the launch line is not a number of GPUs", tp);
+  }
+  load.settings = fmt::format("{}", fmt::join(flags, " "));
+  add_server({.model_path = path, .version = cells.text("sglang_version")}, load);
+  add_flags(load.flags, flags);
+  if (const std::optional<double> kept = cells.optional_time("accept_length")) {
+    load.accept_lens = {{0, *kept}};
+    load.accept_together = true;
+  }
+  const std::uint64_t prompts = cells.count("num_prompts", 1, 1U << 30);
+  offer(cells, prompts, load);
+  load.measured.ttft_ms = first_time(cells, "mean_ttft_ms", "median_ttft_ms");
+  load.measured.tpot_ms = first_time(cells, "mean_tpot_ms", "median_tpot_ms");
+  load.measured.e2e_ms = first_time(cells, "mean_e2e_ms", "median_e2e_ms");
+  load.measured.duration_s = cells.optional_time("duration_s");
+  load.measured.output_throughput = cells.optional_time("output_throughput");
+  return load;
+}
+
+}  // namespace
+
+std::vector<MeasuredLoad> read_published_file(scheduler::TraceInput& input, const MeasurementFile&) {
+  CsvRows cells(
+      input, "id model gpu launch bench dataset num_prompts",
+      "sglang_version input_len output_len range_ratio max_concurrency request_rate mean_ttft_ms "
+      "median_ttft_ms mean_tpot_ms median_tpot_ms mean_e2e_ms median_e2e_ms duration_s output_throughput "
+      "total_input_tokens total_output_tokens accept_length");
+  std::vector<MeasuredLoad> loads;
+  while (cells.next()) loads.push_back(load_of(cells));
+  return loads;
+}
+
+}  // namespace tpsim::launch

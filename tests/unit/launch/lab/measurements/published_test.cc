@@ -1,0 +1,73 @@
+// Published runs of SGLang's benchmark become loads: what the launch line says is asked, with the lengths of
+// the columns, and what cannot be asked says why.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/lab/measurements/measurement_formats.h"
+#include "proto/base/error.h"
+
+namespace tpsim::launch {
+namespace {
+
+constexpr const char* kColumns =
+    "id,model,gpu,launch,bench,dataset,input_len,output_len,range_ratio,num_prompts,max_concurrency,request_"
+    "rate,"
+    "mean_ttft_ms,median_ttft_ms,median_tpot_ms,output_throughput,total_input_tokens,total_output_tokens,"
+    "accept_length\n";
+
+MeasuredLoad load_of(const std::string& row) {
+  return read_measurements(kColumns + row + "\n", "published.csv", {}).at(0);
+}
+
+bool has(const MeasuredLoad& load, const std::vector<std::string>& words) {
+  return std::search(load.flags.begin(), load.flags.end(), words.begin(), words.end()) != load.flags.end();
+}
+
+TEST(Published, TheLaunchLineIsAskedAsItStands) {
+  const MeasuredLoad load = load_of(
+      "run-1,org/Model,H200,\"SGLANG_X=1 python3 -m sglang.launch_server --model-path org/Model --tp=4 "
+      "--deepep-config '{\"\"a\"\":{\"\"b\"\":96}}' --chunked-prefill-size "
+      "32768\",bench,random,1000,500,0.5,80,16,inf,"
+      "120.5,100,9.5,1500,,,");
+  EXPECT_EQ(load.refusal, "");
+  EXPECT_EQ(load.id, "run-1");
+  EXPECT_EQ(load.model, "Model");
+  EXPECT_EQ(load.tp, 4U);
+  EXPECT_TRUE(has(load, {"--model-path", "org/Model", "--hardware", "H200", "--tp-size", "4"}));
+  EXPECT_TRUE(has(load, {"--deepep-config", "{\"a\":{\"b\":96}}", "--chunked-prefill-size", "32768"}));
+  EXPECT_TRUE(has(load, {"--random-input-len", "1000", "--random-output-len", "500", "--random-range-ratio",
+                         "0.5", "--num-prompts", "80"}));
+  EXPECT_TRUE(has(load, {"--max-concurrency", "16"}));
+  EXPECT_EQ(load.measured.ttft_ms, 120.5);
+  EXPECT_EQ(load.measured.tpot_ms, 9.5);  // the median: no mean was published
+  EXPECT_EQ(load.measured.output_throughput, 1500);
+  EXPECT_FALSE(load.measured.duration_s);
+}
+
+TEST(Published, LengthsOfShareGptSpreadAboutTheirMeans) {
+  const MeasuredLoad load =
+      load_of("a,m,H200,sglang serve --model m,bench,sharegpt,,,,10,1,inf,,,,,2000,3000,2.5");
+  EXPECT_EQ(load.refusal, "");
+  EXPECT_TRUE(
+      has(load, {"--random-input-len", "400", "--random-output-len", "600", "--random-range-ratio", "0"}));
+  EXPECT_EQ(load.accept_lens, (std::vector<std::pair<std::uint32_t, double>>{{0, 2.5}}));
+}
+
+TEST(Published, WhatWasNotPublishedIsARefusal) {
+  EXPECT_NE(load_of("a,m,,sglang serve --model m,b,random,1,1,0,1,1,inf,,,,,,,").refusal.find("GPU"),
+            std::string::npos);
+  EXPECT_NE(load_of("a,m,H200,,b,random,1,1,0,1,1,inf,,,,,,,").refusal.find("launch line"),
+            std::string::npos);
+  EXPECT_NE(load_of("a,m,H200,sglang serve --model m,b,sharegpt,,,,1,1,inf,,,,,,,").refusal.find("lengths"),
+            std::string::npos);
+  EXPECT_THROW(load_of("a,m,H200,sglang serve --model 'm,b,random,1,1,0,1,1,inf,,,,,,,"), UserError);
+  EXPECT_THROW(load_of("a,m,H200,sglang serve --tp x,b,random,1,1,0,1,1,inf,,,,,,,"), UserError);
+}
+
+}  // namespace
+}  // namespace tpsim::launch
