@@ -70,8 +70,11 @@ std::vector<MeasuredLoad> read_loads_file(scheduler::TraceInput& input, const Me
     std::vector<std::string> given = words_of_flags(load.settings);
     localize_draft_model(given, file);
     add_flags(load.flags, given);
-    load.measured = {cells.optional_time("ttft_ms"), cells.optional_time("tpot_ms"),
-                     cells.optional_time("e2e_ms"), cells.optional_time("duration_s")};
+    load.measured = {.ttft_ms = cells.optional_time("ttft_ms"),
+                     .tpot_ms = cells.optional_time("tpot_ms"),
+                     .e2e_ms = cells.optional_time("e2e_ms"),
+                     .duration_s = cells.optional_time("duration_s"),
+                     .output_throughput = {}};
     if (const std::string accepted = cells.text("accept_len"); !accepted.empty()) {
       load.accept_together = accepted.find(':') == std::string::npos;
       load.accept_lens = read_accept_lens(accepted, place);
