@@ -131,14 +131,11 @@ void read_common(const ConfigReader& config, ModelConfig& model) {
 
 // Keys that say what a layer is made of. A family that does not ask for one would describe another model,
 // with sizes that look right: experts as one dense MLP, latents as plain heads.
+constexpr std::string_view kExperts[] = {"n_routed_experts", "num_experts", "num_local_experts",
+                                         "num_experts_per_tok", "moe_intermediate_size"};
 constexpr std::string_view kStructure[] = {
-    "n_routed_experts",
-    "num_experts",
-    "num_local_experts",
-    "num_experts_per_tok",
     "n_shared_experts",
     "num_shared_experts",
-    "moe_intermediate_size",
     "shared_expert_intermediate_size",
     "kv_lora_rank",
     "q_lora_rank",
@@ -170,20 +167,16 @@ bool says_something(const Json& value) {
 }
 
 void check_structure(const ConfigReader& config, const ModelConfig& model) {
-  for (const std::string_view key : kStructure) {
+  const auto check = [&](std::string_view key) {
     const auto found = config.json().find(key);
-    if (found == config.json().end() || config.asked(key) || !says_something(*found)) continue;
+    if (found == config.json().end() || config.asked(key) || !says_something(*found)) return;
     throw_user_error(
         "{}: key \"{}\" is {}, and nothing of the kind is known of {}: what would be priced is another model",
         config.where(), key, found->dump().substr(0, 40), model.architecture);
-  }
-  const auto types = config.json().find("layer_types");
-  if (types == config.json().end() || !types->is_array() || config.asked("layer_types")) return;
-  for (const Json& type : *types) {
-    if (type == "full_attention") continue;
-    throw_user_error("{}: key \"layer_types\" has {}, and {} is known with full attention only",
-                     config.where(), type.dump().substr(0, 40), model.architecture);
-  }
+  };
+  std::ranges::for_each(kStructure, check);
+  // Of a model with experts, the others are names that Transformers writes beside the family's own.
+  if (model.moe.num_experts == 0) std::ranges::for_each(kExperts, check);
 }
 
 bool alike(const AttentionKind& kind, const LayerConfig& layer) {

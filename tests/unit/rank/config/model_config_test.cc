@@ -242,6 +242,19 @@ TEST(ModelConfig, SlidingWindows) {
   EXPECT_THAT(refused(json), HasSubstr("sliding_window"));
 }
 
+// Mistral Small 4 keeps the name of a dense model, and has latents and experts.
+TEST(ModelConfig, WhatNoReaderOfTheFamilyAsksForIsRefused) {
+  for (const char* key : {"kv_lora_rank", "n_routed_experts", "sliding_window", "index_topk"}) {
+    Json json = llama();
+    json[key] = 128;
+    EXPECT_THAT(refused(json), AllOf(HasSubstr(key), HasSubstr("128"), HasSubstr("LlamaForCausalLM"))) << key;
+    for (const Json& nothing : {Json(), Json(0), Json(false), Json::array()}) {
+      json[key] = nothing;
+      EXPECT_NO_THROW(parse(json)) << key << nothing;
+    }
+  }
+}
+
 TEST(ModelConfig, Experts) {
   Json json = llama();
   json["architectures"] = {"MixtralForCausalLM"};
