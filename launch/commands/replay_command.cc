@@ -21,7 +21,7 @@
 #include "launch/report/json_writer.h"
 #include "launch/report/report_dir.h"
 #include "launch/simulation/batch_stream.h"
-#include "launch/simulation/perfetto_output.h"
+#include "launch/simulation/report_output.h"
 #include "launch/simulation/run_monitor.h"
 #include "launch/simulation/stage.h"
 #include "proto/base/error.h"

@@ -6,7 +6,6 @@
 #include "launch/cli/flag_set.h"
 #include "launch/commands/commands.h"
 #include "launch/flags/server_args.h"
-#include "launch/simulation/all_backends.h"
 #include "launch/simulation/simulate.h"
 #include "launch/simulation/sweep.h"
 

@@ -24,7 +24,7 @@ struct AttentionArgs {
   std::optional<std::string> prefill_attention_backend;
   std::optional<std::string> decode_attention_backend;
   std::vector<BackendPair> attention_backends;  // compare
-  bool all_attention_backends = false;  // compare: whatever can run (launch/simulation/all_backends.h)
+  bool all_attention_backends = false;          // compare: whatever can run (launch/simulation/sweep.h)
   std::optional<std::string> nsa_prefill_backend, nsa_decode_backend;  // kernels of sparse attention
   std::optional<std::uint32_t> page_size;
   std::string kv_cache_dtype = "auto";

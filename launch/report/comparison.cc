@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "launch/report/table_lines.h"
 #include "launch/report/text_table.h"
 
 namespace tpsim::launch {

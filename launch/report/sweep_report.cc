@@ -12,7 +12,6 @@
 
 #include "launch/report/comparison.h"
 #include "launch/report/json_writer.h"
-#include "launch/report/table_lines.h"
 #include "launch/report/text_table.h"
 
 namespace tpsim::launch {

@@ -12,7 +12,7 @@
 #include "launch/error_bands/error_band.h"
 #include "launch/error_bands/measured_pairs.h"
 #include "launch/report/comparison.h"
-#include "launch/report/table_lines.h"
+#include "launch/report/text_table.h"
 
 namespace tpsim::launch {
 namespace {

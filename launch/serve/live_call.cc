@@ -9,7 +9,6 @@
 
 #include "launch/serve/call_choice.h"
 #include "launch/serve/protocol/json_fields.h"
-#include "launch/serve/protocol/refusal.h"
 
 namespace tpsim::launch {
 

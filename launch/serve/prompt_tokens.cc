@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "launch/serve/protocol/json_fields.h"
-#include "launch/serve/protocol/refusal.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {

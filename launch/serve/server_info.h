@@ -1,9 +1,11 @@
-// What the server says of itself, as SGLang's pages have it.
+// What the server says of itself, as SGLang's pages have it, and of routes that it does not have.
 #pragma once
 
 #include <cstdint>
 #include <ctime>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/serve/live_statistics.h"
@@ -36,5 +38,14 @@ std::string load_json(const LiveStatistics& live);
 std::string loads_json(const ServerInfo& info, const LiveStatistics& live);
 std::string models_json(const ServerInfo& info);
 std::string model_card_json(const ServerInfo& info);
+
+// A route of SGLang 0.5.12 that a simulation has nothing to answer with.
+struct RefusedRoute {
+  std::string_view path;  // as counted; of a prefix, what all of its paths begin with
+  std::string_view why;   // a sentence: what is missing here and what would do
+};
+
+// The one that `path` is, or none: of no such route SGLang knows either.
+std::optional<RefusedRoute> find_refused_route(std::string_view path);
 
 }  // namespace tpsim::launch

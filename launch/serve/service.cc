@@ -16,8 +16,7 @@
 #include "launch/serve/page/prometheus_text.h"
 #include "launch/serve/prompt_tokens.h"
 #include "launch/serve/protocol/json_fields.h"
-#include "launch/serve/protocol/refusal.h"
-#include "launch/serve/refused_routes.h"
+#include "launch/serve/server_info.h"
 #include "proto/base/text.h"
 
 namespace tpsim::launch {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "launch/serve/protocol/refusal.h"
+#include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/serve_context.h"
 #include "launch/serve/server_info.h"
 #include "launch/serve/wire/exchange.h"

@@ -19,7 +19,6 @@
 #include "launch/simulation/goodput_search.h"
 #include "launch/simulation/reach.h"
 #include "launch/simulation/report_output.h"
-#include "launch/simulation/result_file.h"
 #include "launch/simulation/run_monitor.h"
 #include "launch/simulation/run_report.h"
 #include "launch/simulation/stage.h"

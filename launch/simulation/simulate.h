@@ -6,10 +6,10 @@
 
 #include "launch/deployment/deployment.h"
 #include "launch/flags/server_args.h"
-#include "launch/simulation/all_backends.h"
 #include "launch/simulation/checkpoint.h"
-#include "launch/simulation/perfetto_output.h"
+#include "launch/simulation/report_output.h"
 #include "launch/simulation/stage.h"
+#include "launch/simulation/sweep.h"
 #include "proto/report.pb.h"
 #include "rank/parallel/mpi_session.h"
 #include "scheduler/records.h"

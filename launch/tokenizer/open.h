@@ -4,13 +4,34 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/tokenizer/chat_template.h"
 #include "launch/tokenizer/tokenizer.h"
+#include "launch/tokenizer/tokenizer_config.h"
+#include "launch/tokenizer/tokenizer_library.h"
 
 namespace tpsim::launch {
+
+// A tokenizer that a library of its own reads (tokenizer_library.h).
+struct TokenizerKind {
+  std::string_view name;  // "Hugging Face tokenizers"
+  std::string_view file;  // of a model folder: "tokenizer.json"
+  const Loaded<TokenizerLibrary>& (*library)();
+
+  // Empty where this build can read such files; else a sentence's end: what is missing, and what would bring
+  // it.
+  std::string missing() const;
+  // `config`: what the folder's other files say. Throws UserError naming the file. REQUIRES: missing() is
+  // empty.
+  std::unique_ptr<Tokenizer> open(const std::filesystem::path& path, const TokenizerConfig& config) const;
+};
+
+// The one list of them, in order of preference: open_tokenizer() follows it, and so do the tests.
+std::span<const TokenizerKind> tokenizer_kinds();
 
 struct OpenedTokenizer {
   std::shared_ptr<const Tokenizer> tokenizer;  // never null

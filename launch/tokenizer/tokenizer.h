@@ -1,6 +1,6 @@
 // What turns a request's text into token ids, and an answer's ids into text.
 //
-// Implementations are rows of the one list in kinds.h; open.h takes the first whose file a model folder has.
+// Implementations are rows of the one list in open.h, which takes the first whose file a model folder has.
 // All methods may be called by several threads at once; a TextStream belongs to one answer and one thread.
 // Text in and out is UTF-8; what comes in is not trusted, and bytes that are not UTF-8 count as U+FFFD, as
 // they do for a Python server that decodes its input so. No method throws for any text or id.

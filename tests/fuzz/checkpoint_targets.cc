@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/simulation/checkpoint_file.h"
+#include "launch/simulation/checkpoint.h"
 #include "proto/base/archive.h"
 #include "proto/base/error.h"
 #include "tests/fuzz/fuzz_targets.h"

@@ -13,8 +13,7 @@
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/protocol/json_fields.h"
-#include "launch/serve/protocol/refusal.h"
-#include "launch/serve/wire/request_reader.h"
+#include "launch/serve/wire/connection.h"
 #include "tests/fuzz/fuzz_targets.h"
 
 namespace tpsim::fuzz {

@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "launch/serve/protocol/call_fields.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/protocol/json_fields.h"
-#include "launch/serve/protocol/refusal.h"
 
 namespace tpsim::launch {
 namespace {

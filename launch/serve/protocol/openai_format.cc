@@ -13,7 +13,6 @@
 
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/json_fields.h"
-#include "launch/serve/protocol/refusal.h"
 #include "launch/serve/wire/http_message.h"
 
 namespace tpsim::launch {

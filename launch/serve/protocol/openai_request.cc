@@ -6,10 +6,8 @@
 #include <boost/algorithm/string/case_conv.hpp>
 #include <iterator>
 
-#include "launch/serve/protocol/call_fields.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/protocol/json_fields.h"
-#include "launch/serve/protocol/refusal.h"
 
 namespace tpsim::launch {
 namespace {

@@ -10,17 +10,57 @@
 // clang-format on
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/http/dynamic_body.hpp>
+#include <boost/beast/http/parser.hpp>
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "launch/serve/wire/exchange.h"
 #include "launch/serve/wire/http_message.h"
-#include "launch/serve/wire/request_reader.h"
+#include "launch/serve/wire/wire_config.h"
 #include "launch/serve/wire/worker.h"
 
 namespace tpsim::launch {
+
+// Bytes to requests: HTTP/1.1 as Beast reads it, within limits.
+class RequestReader {
+ public:
+  enum class State {
+    kMore,      // needs more bytes
+    kContinue,  // as kMore, and its client waits to be told to go on; said once a request
+    kDone,      // take() it
+    kWrong      // status() and sentence() say what is; nothing more can be read
+  };
+
+  // Within the limits of `config`, which must outlive it.
+  explicit RequestReader(const WireConfig& config) : config_(config) {}
+
+  // Reads on in `pending`, and takes away what it has used.
+  State read(std::string& pending);
+
+  struct Taken {
+    HttpRequest request;  // `arrived` is the caller's to fill in
+    AnswerFraming framing;
+  };
+  // REQUIRES: read() said kDone. The next read() begins another request.
+  Taken take();
+
+  unsigned status() const { return status_; }
+  const std::string& sentence() const { return sentence_; }
+
+ private:
+  State wrong(unsigned status, std::string sentence);
+
+  const WireConfig& config_;
+  // Its body grows with what comes, not with what was announced.
+  std::optional<boost::beast::http::request_parser<boost::beast::http::dynamic_body>> parser_;
+  bool head_seen_ = false;
+  unsigned status_ = 0;
+  std::string sentence_;
+};
 
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:

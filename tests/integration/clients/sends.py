@@ -58,6 +58,6 @@ def write():
 
 
 def ids_of_four_bytes(text):
-    """As many ids as launch/tokenizer/four_bytes.h makes of a text, equal where it has equal ones."""
+    """As many ids as four_bytes_a_token() of launch/tokenizer makes of a text, equal where it has equal ones."""
     data = text.encode()
     return [int.from_bytes(data[at:at + 4], "little") for at in range(0, len(data), 4)]

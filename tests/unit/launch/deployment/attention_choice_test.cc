@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launch/deployment/attention.h"
-#include "launch/simulation/all_backends.h"
+#include "launch/simulation/sweep.h"
 #include "rank/cost/hardware.h"
 #include "tests/unit/launch/deployment/parse.h"
 

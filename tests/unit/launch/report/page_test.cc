@@ -7,7 +7,6 @@
 
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
-#include "launch/report/page_data.h"
 #include "launch/report/step_profile.h"
 #include "tests/unit/launch/report/sample_report.h"
 

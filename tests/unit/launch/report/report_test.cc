@@ -11,7 +11,6 @@
 #include "launch/report/csv_writer.h"
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
-#include "launch/report/page_data.h"
 #include "launch/report/report_dir.h"
 #include "proto/base/error.h"
 #include "tests/unit/launch/report/sample_report.h"

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "launch/report/comparison.h"
+#include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
-#include "launch/report/page_data.h"
 #include "launch/report/step_profile.h"
 #include "proto/report.pb.h"
 #include "proto/versions.h"

@@ -8,7 +8,6 @@
 #include "launch/report/comparison.h"
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
-#include "launch/report/page_data.h"
 #include "tests/unit/launch/report/sample_report.h"
 
 namespace tpsim::launch {

@@ -9,7 +9,6 @@
 
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/json_fields.h"
-#include "launch/serve/protocol/refusal.h"
 #include "launch/serve/server_info.h"
 
 namespace tpsim::launch {

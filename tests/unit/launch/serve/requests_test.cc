@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launch/serve/protocol/generate_call.h"
-#include "launch/serve/protocol/refusal.h"
+#include "launch/serve/protocol/json_fields.h"
 
 namespace tpsim::launch {
 namespace {

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/tokenizer/kinds.h"
 #include "launch/tokenizer/open.h"
 #include "tests/unit/launch/tokenizer/golden.h"
 

@@ -1,4 +1,4 @@
-#include "launch/serve/invented_answers.h"
+#include "launch/serve/serve_context.h"
 
 #include <algorithm>
 #include <array>
