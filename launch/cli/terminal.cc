@@ -2,14 +2,19 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
 
+#include "proto/base/error.h"
 #include "rank/parallel/mpi_session.h"
 
 namespace tpsim::launch {
@@ -36,6 +41,12 @@ int columns_of_launcher(int descriptor) {
   return columns;
 }
 
+void check(bool good) {
+  if (good) return;
+  if (errno == EPIPE) throw OutputClosed();
+  throw_user_error("standard output cannot be written: {}", std::strerror(errno));
+}
+
 }  // namespace
 
 int terminal_columns(int descriptor) {
@@ -48,5 +59,19 @@ bool shows_colours(int descriptor) {
   const char* const refused = std::getenv("NO_COLOR");
   return (refused == nullptr || *refused == '\0') && terminal_columns(descriptor) > 0;
 }
+
+void guard_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) != -1 || errno != EBADF) continue;
+    // The lowest free number is this one. Opened for the other direction: using it stays an error.
+    if (open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+  }
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+}
+
+void print(std::string_view text) { check(std::fwrite(text.data(), 1, text.size(), stdout) == text.size()); }
+
+void flush_output() { check(std::fflush(stdout) == 0); }
 
 }  // namespace tpsim::launch

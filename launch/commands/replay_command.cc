@@ -14,7 +14,7 @@
 #include "launch/cli/flag_command.h"
 #include "launch/cli/flag_set.h"
 #include "launch/cli/progress.h"
-#include "launch/cli/standard_output.h"
+#include "launch/cli/terminal.h"
 #include "launch/commands/commands.h"
 #include "launch/deployment/resolve.h"
 #include "launch/flags/server_args.h"

@@ -14,7 +14,7 @@
 #include "launch/cli/flag_set.h"
 #include "launch/cli/flag_values.h"
 #include "launch/cli/progress.h"
-#include "launch/cli/standard_output.h"
+#include "launch/cli/terminal.h"
 #include "launch/deployment/deployment.h"
 #include "launch/flags/server_args.h"
 #include "launch/numeric/numeric_commands.h"

@@ -5,7 +5,6 @@
 
 #include <utility>
 
-#include "launch/cli/standard_output.h"
 #include "launch/cli/terminal.h"
 #include "launch/error_bands/residuals.h"
 #include "launch/report/comparison.h"

@@ -11,12 +11,10 @@
 #include "launch/lab/calibrate/attention_fit.h"
 #include "launch/lab/calibrate/fit_operators.h"
 #include "launch/lab/calibrate/mla_bmm_fit.h"
-#include "launch/lab/calibrate/mla_sources.h"
 #include "launch/lab/calibrate/sparse_fit.h"
 #include "launch/lab/kernels/attention_rows.h"
 #include "launch/lab/kernels/kernel_table.h"
 #include "launch/lab/kernels/operator_rows.h"
-#include "launch/lab/kernels/sparse_rows.h"
 #include "proto/base/error.h"
 #include "proto/coefficients.h"
 

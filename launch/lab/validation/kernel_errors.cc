@@ -14,7 +14,7 @@
 #include "launch/lab/kernels/attention_rows.h"
 #include "launch/lab/kernels/kernel_table.h"
 #include "launch/lab/kernels/operator_rows.h"
-#include "launch/lab/served/error_figures.h"
+#include "launch/lab/served/batch_comparison.h"
 #include "proto/base/error.h"
 #include "rank/cost/hardware.h"
 

@@ -10,9 +10,8 @@
 
 #include "launch/deployment/deployment.h"
 #include "launch/lab/served/batch_comparison.h"
-#include "launch/lab/served/load_records.h"
 #include "launch/lab/served/servable_load.h"
-#include "launch/lab/validation/row_groups.h"
+#include "launch/lab/validation/validation_report.h"
 #include "launch/simulation/run_report.h"
 #include "proto/base/error.h"
 

@@ -18,7 +18,6 @@
 #include "launch/cli/flag_set.h"
 #include "launch/cli/flag_values.h"
 #include "launch/cli/progress.h"
-#include "launch/cli/standard_output.h"
 #include "launch/cli/terminal.h"
 #include "launch/error_bands/residuals.h"
 #include "launch/flags/server_args.h"
