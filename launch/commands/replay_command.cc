@@ -13,7 +13,6 @@
 #include "kvcache/storage/kv_store.h"
 #include "launch/cli/flag_command.h"
 #include "launch/cli/flag_set.h"
-#include "launch/cli/progress.h"
 #include "launch/cli/terminal.h"
 #include "launch/commands/commands.h"
 #include "launch/deployment/resolve.h"

@@ -13,7 +13,6 @@
 #include "launch/cli/flag_command.h"
 #include "launch/cli/flag_set.h"
 #include "launch/cli/flag_values.h"
-#include "launch/cli/progress.h"
 #include "launch/cli/terminal.h"
 #include "launch/deployment/deployment.h"
 #include "launch/flags/server_args.h"

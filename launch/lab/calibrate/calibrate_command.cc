@@ -16,7 +16,6 @@
 #include "launch/cli/flag_command.h"
 #include "launch/cli/flag_set.h"
 #include "launch/cli/flag_values.h"
-#include "launch/cli/progress.h"
 #include "launch/cli/terminal.h"
 #include "launch/flags/server_args.h"
 #include "launch/lab/calibrate/fit_report.h"

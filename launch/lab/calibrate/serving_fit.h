@@ -18,7 +18,7 @@
 
 #include "launch/lab/calibrate/coefficient_fit.h"
 #include "launch/lab/calibrate/coefficients_of_run.h"
-#include "launch/lab/measurements/measured_load.h"
+#include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/served/servable_load.h"
 #include "proto/hardware.pb.h"
 #include "proto/validation.pb.h"

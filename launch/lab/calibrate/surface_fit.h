@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/lab/kernels/relative_errors.h"
+#include "launch/lab/kernels/kernel_table.h"
 #include "proto/hardware.pb.h"
 
 namespace tpsim::calibrate {

@@ -10,7 +10,7 @@
 
 #include <vector>
 
-#include "launch/lab/measurements/measured_load.h"
+#include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/served/servable_load.h"
 #include "proto/validation.pb.h"
 

@@ -10,8 +10,8 @@
 
 #include "launch/deployment/deployment.h"
 #include "launch/flags/server_args.h"
-#include "launch/lab/measurements/measured_load.h"
 #include "launch/lab/measurements/measured_requests.h"
+#include "launch/lab/measurements/measurement_formats.h"
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
 #include "scheduler/workload/streamed_workload.h"

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/lab/measurements/measured_load.h"
+#include "launch/lab/measurements/measurement_formats.h"
 #include "proto/validation.pb.h"
 
 namespace tpsim::launch {

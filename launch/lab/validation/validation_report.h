@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launch/error_bands/residuals.h"
-#include "launch/lab/measurements/measured_load.h"
+#include "launch/lab/measurements/measurement_formats.h"
 #include "proto/validation.pb.h"
 
 namespace tpsim::launch {
