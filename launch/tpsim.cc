@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "launch/cli/flag_command.h"
-#include "launch/cli/standard_output.h"
+#include "launch/cli/terminal.h"
 #include "launch/deployment/numeric_execution.h"
 #include "launch/programs/program.h"
 #include "proto/base/error.h"

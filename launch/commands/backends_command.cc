@@ -15,7 +15,6 @@
 #include "attention/selection/support_matrix.h"
 #include "launch/cli/flag_command.h"
 #include "launch/cli/flag_set.h"
-#include "launch/cli/standard_output.h"
 #include "launch/cli/terminal.h"
 #include "launch/commands/commands.h"
 #include "launch/deployment/attention.h"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "attention/selection/registry.h"
-#include "launch/cli/progress.h"
+#include "launch/cli/terminal.h"
 #include "launch/commands/commands.h"
 #include "launch/deployment/images.h"
 #include "launch/deployment/resolve.h"

@@ -1,5 +1,3 @@
-#include "launch/deployment/calibration.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 
 #include "attention/full/full_attention.h"
 #include "attention/selection/registry.h"
+#include "launch/deployment/resolve.h"
 #include "proto/coefficients.h"
 #include "rank/config/shard.h"
 #include "rank/cost/hardware.h"

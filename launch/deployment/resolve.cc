@@ -8,7 +8,6 @@
 
 #include "kvcache/pools/page_allocator.h"
 #include "launch/deployment/batches.h"
-#include "launch/deployment/calibration.h"
 #include "launch/deployment/host.h"
 #include "launch/deployment/images.h"
 #include "proto/versions.h"

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "launch/error_bands/error_band.h"
-#include "launch/error_bands/measured_pairs.h"
 #include "launch/report/comparison.h"
 #include "launch/report/text_table.h"
 

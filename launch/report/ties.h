@@ -3,7 +3,7 @@
 // The rule by which the best was chosen names a run even where prices are not good enough for it. So every
 // other comparable run is compared with it by the same figures: the goodput that was asked for, throughput,
 // mean end-to-end latency. Where it is worse in none of them by more than predicted differences of measured
-// pairs are off (launch/error_bands/measured_pairs.h), the two are a tie. Runs on different GPUs or of
+// pairs are off (launch/error_bands/error_band.h), the two are a tie. Runs on different GPUs or of
 // different models have nothing in common that pairs would tell: they are a tie where their error bands
 // overlap.
 #pragma once

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "launch/cli/flag_command.h"
-#include "launch/cli/standard_output.h"
+#include "launch/cli/terminal.h"
 #include "launch/deployment/resolve.h"
 #include "launch/flags/server_args.h"
 #include "launch/serve/live/live_replica.h"

@@ -16,7 +16,6 @@
 #include <system_error>
 #include <utility>
 
-#include "launch/cli/standard_output.h"
 #include "launch/cli/terminal.h"
 #include "launch/error_bands/residuals.h"
 #include "launch/report/comparison.h"

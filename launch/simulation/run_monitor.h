@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "launch/cli/progress.h"
+#include "launch/cli/terminal.h"
 #include "proto/base/stop_flag.h"
 #include "scheduler/executor.h"
 #include "scheduler/records.h"

@@ -5,7 +5,7 @@
 // KERNEL: mla_decode, mla_extend (absorbed) or mla_prefill (expanded). SOURCES, one or more of
 //   --table FOLDER KERNEL_SOURCE    generation_mla_perf or context_mla_perf
 //   --module FOLDER KERNEL_SOURCE   mla_*_module_perf, less what else a row times
-//   (launch/lab/calibrate/mla_sources.h)
+//   (launch/lab/calibrate/mla_bmm_fit.h)
 //   --beside FOLDER OTHER           wideep_*_mla_perf, modules beside those of OTHER, whose kernel is fitted
 //   --own CSV                       a file of measure_mla.py
 //   --ragged CSV                    a file of measure_ragged_mla.py, which says itself what is left out
@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "launch/lab/calibrate/attention_fit.h"
-#include "launch/lab/calibrate/mla_sources.h"
+#include "launch/lab/calibrate/mla_bmm_fit.h"
 #include "launch/lab/kernels/attention_rows.h"
 #include "rank/cost/hardware.h"
 #include "tests/calibration/fit_files.h"

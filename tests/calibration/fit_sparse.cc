@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "launch/lab/calibrate/sparse_fit.h"
-#include "launch/lab/kernels/sparse_rows.h"
+#include "launch/lab/kernels/attention_rows.h"
 #include "tests/calibration/fit_files.h"
 
 namespace tpsim::kernels {

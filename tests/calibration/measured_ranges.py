@@ -14,7 +14,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-# Names of operator classes: rank/cost/matrix_kernel.cc; of backends: launch/lab/validation/kernel_errors.cc.
+# Names of operator classes: rank/cost/matrix_kernel.cc; of backends: launch/lab/validation/predict_load.cc.
 GEMM = {"bfloat16": "gemm", "fp8": "gemm.fp8", "fp8_block": "gemm.fp8_block", "nvfp4": "gemm.nvfp4"}
 MOE = {"bfloat16": ["moe", "moe.default_config", "moe.default_config_few", "moe.flashinfer_trtllm"],
        "fp8_block": ["moe.fp8_block"], "int4_wo": ["moe.int4_wo"], "w4a16_mxfp4": ["moe.w4a16_mxfp4"],

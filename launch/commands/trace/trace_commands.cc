@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "launch/cli/standard_output.h"
+#include "launch/cli/terminal.h"
 #include "proto/base/error.h"
 #include "scheduler/workload/conversations.h"
 #include "scheduler/workload/statistics.h"

@@ -1,6 +1,6 @@
 // Fits an attention kernel of one GPU, class "attention.BACKEND." and "extend", "decode", "mla_decode",
 // "mla_extend" (absorbed) or "mla_prefill" (expanded), to measured calls: first the coefficients of
-// attention/plan_cost.h by a search, then the corrections (corrections.h) that rows which a fit has not seen
+// attention/plan_cost.h by a search, then the corrections (surface_fit.h) that rows which a fit has not seen
 // support.
 #pragma once
 

@@ -6,7 +6,6 @@
 
 #include "launch/lab/calibrate/kernel_fits.h"
 #include "launch/lab/calibrate/serving_fit.h"
-#include "launch/lab/calibrate/serving_rows.h"
 #include "proto/hardware.pb.h"
 
 namespace tpsim::calibrate {

@@ -1,7 +1,7 @@
 // What tables of measured kernels say of a profile's operator classes.
 //
 // Tables are FOLDER/TABLE.csv or .csv.gz in the columns of AIConfigurator's public collection
-// (launch/lab/kernels; kernel_tables.cc lists them), or a CSV of any name that
+// (launch/lab/kernels; kernel_fits.cc lists them), or a CSV of any name that
 // tests/calibration/measure_attention.py, measure_ragged.py, measure_mla.py or measure_ragged_mla.py wrote,
 // known by its first line.
 //

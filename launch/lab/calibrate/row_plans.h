@@ -10,7 +10,7 @@
 
 #include "attention/planned_backend.h"
 #include "launch/lab/calibrate/coordinate_search.h"
-#include "launch/lab/calibrate/corrections.h"
+#include "launch/lab/calibrate/surface_fit.h"
 #include "launch/lab/kernels/attention_rows.h"
 #include "proto/coefficients.h"
 #include "proto/hardware.pb.h"

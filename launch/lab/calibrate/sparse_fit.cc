@@ -11,7 +11,7 @@
 
 #include "attention/sparse_cost.h"
 #include "launch/lab/calibrate/coordinate_search.h"
-#include "launch/lab/calibrate/corrections.h"
+#include "launch/lab/calibrate/surface_fit.h"
 #include "proto/coefficients.h"
 #include "proto/correction_surface.h"
 

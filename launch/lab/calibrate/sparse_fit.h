@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "launch/lab/calibrate/surface_fit.h"
-#include "launch/lab/kernels/sparse_rows.h"
+#include "launch/lab/kernels/attention_rows.h"
 #include "proto/hardware.pb.h"
 
 namespace tpsim::calibrate {

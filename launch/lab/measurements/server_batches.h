@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/lab/measurements/measured_load.h"
+#include "launch/lab/measurements/measurement_formats.h"
 #include "scheduler/workload/trace_input.h"
 
 namespace tpsim::launch {

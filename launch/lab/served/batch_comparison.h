@@ -10,8 +10,8 @@
 
 #include <vector>
 
-#include "launch/lab/measurements/measured_load.h"
-#include "launch/lab/served/load_records.h"
+#include "launch/lab/measurements/measurement_formats.h"
+#include "launch/lab/served/servable_load.h"
 #include "proto/validation.pb.h"
 
 namespace tpsim::launch {
@@ -38,5 +38,8 @@ proto::StepComparison compare(const char* mode, const std::vector<MeasuredStep>&
 // At most `points` points; of more, the longest step of each interval stays.
 proto::BatchTimeline measured_timeline(const std::vector<MeasuredBatch>& batches, std::size_t points);
 proto::BatchTimeline served_timeline(const std::vector<ServedStep>& steps, std::size_t points);
+
+// `ratios`: predicted / measured, in any order. All 0 where there are none.
+proto::ErrorFigures error_figures(const std::vector<double>& ratios);
 
 }  // namespace tpsim::launch

@@ -1,5 +1,6 @@
 #include "launch/lab/served/servable_load.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,6 @@
 #include "launch/deployment/resolve.h"
 #include "launch/deployment/speculation.h"
 #include "launch/flags/server_args.h"
-#include "launch/lab/served/ngram_answers.h"
 #include "launch/simulation/simulate.h"
 #include "launch/simulation/stage.h"
 #include "launch/simulation/workload_args.h"
@@ -19,6 +19,65 @@
 
 namespace tpsim::launch {
 namespace {
+
+constexpr double kAll = 0.95;  // of the drafts: what counts as all
+constexpr double kGoldenRatio = 0.618033988749895;
+constexpr std::uint32_t kMostAlone = 4096;  // steps
+
+// What requests of a measured n-gram load keep of their steps, told from the mean that its batch log names.
+//
+// An n-gram cache offers nothing until an answer repeats itself, then longer chains from step to step: what a
+// step keeps was 1 … 1, 3, 5, 11 and all, or all as soon as there are no more drafts (answers of dummy
+// weights, SGLang 0.5.12, 4, 8 and 16 drafts; servers with other hosts kept the same of the same prompts).
+class NgramAnswers {
+ public:
+  // `means`: MeasuredLoad::accept_lens. `drafts`: the most tokens that a step keeps. None where even late
+  // steps lose drafts: such answers do not only repeat.
+  static std::optional<NgramAnswers> of(const std::vector<std::pair<std::uint32_t, double>>& means,
+                                        std::uint32_t drafts);
+
+  // Tokens kept of each step of the load's request number `request`, until they are `tokens`.
+  std::vector<std::uint32_t> of_request(std::size_t request, std::uint32_t tokens) const;
+
+ private:
+  // `lost`: drafts that a request loses, in the mean, against one that keeps all from its first step.
+  NgramAnswers(double lost, std::uint32_t drafts);
+
+  std::uint32_t drafts_;
+  double goes_on_ = 0;  // chance that a step that kept one token is followed by another
+};
+
+std::optional<NgramAnswers> NgramAnswers::of(const std::vector<std::pair<std::uint32_t, double>>& means,
+                                             std::uint32_t drafts) {
+  double lost = 0;
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    if (means[i].second >= kAll * drafts) return NgramAnswers(lost, drafts);
+    if (i + 1 < means.size()) lost += (drafts - means[i].second) * (means[i + 1].first - means[i].first);
+  }
+  return std::nullopt;
+}
+
+NgramAnswers::NgramAnswers(double lost, std::uint32_t drafts) : drafts_(drafts) {
+  for (std::uint32_t before = 1, chain = 3; chain < drafts; chain += 2 * std::exchange(before, chain))
+    lost -= drafts - chain;
+  const double alone = lost / std::max(1U, drafts - 1);  // steps that keep one token, in the mean
+  goes_on_ = alone > 1 ? 1 - 1 / alone : 0;
+}
+
+std::vector<std::uint32_t> NgramAnswers::of_request(std::size_t request, std::uint32_t tokens) const {
+  // Shares of few requests come out whole: multiples of the golden ratio spread evenly.
+  const double place = std::fmod(0.5 + static_cast<double>(request) * kGoldenRatio, 1.0);
+  std::uint32_t alone = 1;
+  for (double later = goes_on_; place < later && alone < kMostAlone; later *= goes_on_) ++alone;
+  std::vector<std::uint32_t> lens;
+  std::uint32_t before = 1, chain = 1, kept = 0;
+  while (kept < tokens) {
+    if (lens.size() >= alone) before = std::exchange(chain, std::min(chain + 2 * before, drafts_));
+    lens.push_back(chain);
+    kept += chain;
+  }
+  return lens;
+}
 
 // A number from 0 to 1 of request `id` at its step `step`, the same in every process.
 double draw(std::uint64_t id, std::uint64_t step) {
@@ -56,6 +115,27 @@ void set_accept_lens(const MeasuredLoad& load, const scheduler::SpeculationConfi
 }
 
 }  // namespace
+
+void LoadRecords::on_request(const scheduler::RequestRecord& record) {
+  if (record.state == scheduler::RequestState::kRejected) ++rejected_;
+  if (record.state != scheduler::RequestState::kCompleted) return;
+  sums_.add(record.arrival_time, record.first_token_time, record.finish_time, record.output_tokens);
+}
+
+void LoadRecords::on_step(const scheduler::StepRecord& record) {
+  ServedStep step;
+  step.decode = record.decode_requests > 0;
+  step.prefill = record.extend_requests > 0;
+  step.running = record.decode_requests;
+  step.kv_tokens = record.pools[kvcache::kKvPool].held;
+  step.new_seqs = record.extend_requests;
+  step.new_tokens = record.extend_tokens;
+  step.end = record.start_time + record.step_time;
+  const bool follows = running_ > 0 && !steps_.empty();
+  step.seconds = follows ? step.end - steps_.back().end : record.step_time;
+  running_ = record.running;
+  steps_.push_back(step);
+}
 
 ServableLoad::ServableLoad(const MeasuredLoad& load, const std::vector<std::string>& flags)
     : args_(read_run_flags(flags)),

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "launch/error_bands/error_band.h"
-#include "launch/lab/validation/row_groups.h"
 #include "launch/lab/validation/validation_report.h"
 
 namespace tpsim::launch {

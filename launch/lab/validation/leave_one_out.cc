@@ -11,8 +11,8 @@
 
 #include "launch/lab/calibrate/coefficient_fit.h"
 #include "launch/lab/calibrate/coefficients_of_run.h"
-#include "launch/lab/calibrate/serving_rows.h"
-#include "launch/lab/validation/row_groups.h"
+#include "launch/lab/calibrate/serving_fit.h"
+#include "launch/lab/validation/validation_report.h"
 #include "launch/simulation/parallel_loop.h"
 #include "rank/cost/hardware.h"
 

@@ -1,7 +1,7 @@
 // What measured loads say of the constants of the host, and how far off a load is by what the others say.
 //
 // The constants that the loads of a GPU hang on are fitted to their steps as `tpsim calibrate` does
-// (launch/lab/calibrate/serving_rows.h, coefficient_fit.h), once to all loads and once without each group,
+// (launch/lab/calibrate/serving_fit.h, coefficient_fit.h), once to all loads and once without each group,
 // along slopes that are taken anew where a fit has led to. Then every load is served again at the constants
 // fitted to all, and at those of the fit without its group. A constant that the others do not tell keeps the
 // profile's value, and the fit says so. Kernels' coefficients stay: no load was fitted to them.
@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/lab/measurements/measured_load.h"
+#include "launch/lab/measurements/measurement_formats.h"
 #include "proto/validation.pb.h"
 
 namespace tpsim::launch {

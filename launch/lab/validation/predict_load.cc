@@ -3,18 +3,28 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
+#include "attention/planned_backend.h"
+#include "attention/selection/registry.h"
 #include "launch/deployment/deployment.h"
+#include "launch/lab/kernels/attention_rows.h"
+#include "launch/lab/kernels/kernel_table.h"
+#include "launch/lab/kernels/operator_rows.h"
 #include "launch/lab/served/batch_comparison.h"
-#include "launch/lab/served/load_records.h"
 #include "launch/lab/served/servable_load.h"
-#include "launch/lab/validation/row_groups.h"
+#include "launch/lab/validation/validation_report.h"
 #include "launch/simulation/run_report.h"
 #include "proto/base/error.h"
+#include "rank/cost/hardware.h"
 
 namespace tpsim::launch {
 namespace {
@@ -76,6 +86,136 @@ void serve(const MeasuredLoad& load, const std::atomic<bool>& stop, proto::Valid
   *row.mutable_predicted_timeline() = served_timeline(records.steps(), kTimelinePoints);
 }
 
+namespace fs = std::filesystem;
+using kernels::AttentionRow;
+using Kernels = std::vector<proto::ValidatedKernel>;
+
+constexpr std::string_view kEnd = "_perf.csv.gz";
+
+// A folder's name as the catalogue has the GPU.
+std::string hardware_of(const fs::path& folder) {
+  std::string name = folder.filename().string();
+  std::replace(name.begin(), name.end(), '_', '-');
+  if (name == "b200-sxm" || name == "b300-sxm") name.resize(4);
+  if (name == "rtx-pro-6000-server") name = "rtx-pro-6000";
+  return name;
+}
+
+std::string format_of(const attention::LayerShape& layer) {
+  return std::string(layer.q_bytes == 1 ? "fp8" : "bf16") + ", KV " +
+         (layer.kv_bytes() == 1 ? "fp8" : "bf16");
+}
+
+class Table {
+ public:
+  Table(const KernelTask& task, const std::atomic<bool>& stop)
+      : task_(task), stop_(stop), profile_(rank::load_hardware(hardware_of(task.folder))) {}
+
+  Kernels attention(bool mla, bool decode) {
+    for (const std::string& source : kernels::KernelTable(path()).values("kernel_source")) {
+      const auto [backend, kernel] = kernels::timed_kernel(source, mla, decode);
+      price_attention(backend, kernel, kernels::attention_rows(task_.folder, source, kernel));
+    }
+    return std::move(out_);
+  }
+
+  Kernels operators() {
+    const rank::OperatorCosts costs(profile_);
+    for (const std::string& name : kernels::operator_classes()) {
+      if (kernels::table_of(name) != task_.table || stop_) continue;
+      const std::vector<kernels::OperatorRow> rows = kernels::operator_rows(task_.folder, name, profile_);
+      const auto* const matrix = kernels::matrix_rows_of(name);
+      proto::ValidatedKernel& group = begin(name, matrix != nullptr ? matrix->dtype : "half");
+      std::vector<double> ratios;
+      const std::size_t every = stride(rows.size());
+      for (std::size_t i = 0; i < rows.size() && !stop_; i += every)
+        if (rows[i].seconds > 0) ratios.push_back(kernels::price(costs, name, rows[i]) / rows[i].seconds);
+      end(group, ratios);
+    }
+    return std::move(out_);
+  }
+
+  Kernels not_priced(const std::string& reason) {
+    proto::ValidatedKernel& group = begin("", "");
+    group.set_not_asked(kernels::KernelTable(path()).size());
+    group.set_reason(reason);
+    return std::move(out_);
+  }
+
+ private:
+  fs::path path() const { return task_.folder / (task_.table + ".csv.gz"); }
+  static std::size_t stride(std::size_t rows) { return std::max<std::size_t>(1, rows / kMostRows); }
+
+  proto::ValidatedKernel& begin(const std::string& backend, const std::string& format) {
+    proto::ValidatedKernel& group = out_.emplace_back();
+    group.set_table(task_.table);
+    group.set_system(profile_.name());
+    group.set_backend(backend);
+    group.set_format(format);
+    return group;
+  }
+  void end(proto::ValidatedKernel& group, const std::vector<double>& ratios) {
+    if (ratios.empty() && group.not_asked() == 0) {
+      out_.pop_back();  // the table has no such rows
+      return;
+    }
+    *group.mutable_error() = error_figures(ratios);
+  }
+
+  // By number format.
+  void price_attention(const std::string& name, kernels::AttentionKernel kernel,
+                       const std::vector<AttentionRow>& rows) {
+    std::unique_ptr<attention::AttentionBackend> backend;
+    std::string reason;
+    try {
+      backend = attention::create_attention_backend(name, profile_, kernels::page_size_of(kernel));
+    } catch (const UserError& error) {
+      reason = error.what();
+    }
+    auto* const planned = dynamic_cast<attention::PlannedBackend*>(backend.get());
+    if (backend != nullptr && planned == nullptr) reason = name + " plans no kernels of its own";
+    if (planned == nullptr) {
+      proto::ValidatedKernel& group = begin(name, "");
+      group.set_not_asked(rows.size());
+      group.set_reason(reason);
+      return;
+    }
+    const std::string named = name + "." + kernels::class_suffix(kernel);
+    const attention::PlanCost cost(profile_, "attention." + named, attention::Residency::kHot);
+    std::map<std::string, std::vector<const AttentionRow*>> formats;
+    for (const AttentionRow& row : rows)
+      if (row.seconds > 0 && !row.lengths.empty()) formats[format_of(row.layer)].push_back(&row);
+    for (const auto& [format, members] : formats) {
+      proto::ValidatedKernel& group = begin(named, format);
+      std::vector<double> ratios;
+      const std::size_t every = stride(members.size());
+      for (std::size_t i = 0; i < members.size() && !stop_; i += every) {
+        const AttentionRow& row = *members[i];
+        ratios.push_back(kernels::price(*planned, cost, row, kernels::decodes(kernel)) / row.seconds);
+      }
+      end(group, ratios);
+    }
+  }
+
+  const KernelTask& task_;
+  const std::atomic<bool>& stop_;
+  const proto::HardwareProfile profile_;
+  Kernels out_;
+};
+
+bool is_table(const fs::directory_entry& entry) { return entry.path().filename().string().ends_with(kEnd); }
+
+void add_tables(const fs::path& folder, std::vector<KernelTask>& tasks) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (!is_table(entry)) continue;
+    const std::string name = entry.path().filename().string();
+    names.push_back(name.substr(0, name.size() - std::string_view(".csv.gz").size()));
+  }
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) tasks.push_back({folder, name});
+}
+
 }  // namespace
 
 proto::ValidatedRow predict_load(const MeasuredLoad& load, const std::atomic<bool>& stop) {
@@ -91,6 +231,48 @@ proto::ValidatedRow predict_load(const MeasuredLoad& load, const std::atomic<boo
     row.set_refusal(error.what());
   }
   return row;
+}
+
+std::vector<KernelTask> kernel_tasks(const fs::path& given) {
+  std::error_code error;
+  const fs::path folder = (given / "").parent_path();  // without a slash at its end
+  if (!fs::is_directory(folder, error)) throw_user_error("--kernels {}: is not a folder", given.string());
+  std::vector<KernelTask> tasks;
+  add_tables(folder, tasks);
+  std::vector<fs::path> systems;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.is_directory(error)) systems.push_back(entry.path());
+  std::sort(systems.begin(), systems.end());
+  for (const fs::path& system : systems) add_tables(system, tasks);
+  if (tasks.empty())
+    throw_user_error(
+        "--kernels {}: has no tables; SYSTEM/TABLE_perf.csv.gz are needed, SYSTEM such as h200_sxm",
+        given.string());
+  for (const KernelTask& task : tasks) {
+    try {
+      rank::load_hardware(hardware_of(task.folder));
+    } catch (const UserError& unknown) {
+      throw_user_error("--kernels {}: {}: {}", given.string(), task.folder.filename().string(),
+                       unknown.what());
+    }
+  }
+  return tasks;
+}
+
+Kernels price_kernels(const KernelTask& task, const std::atomic<bool>& stop) {
+  Table table(task, stop);
+  const std::string& name = task.table;
+  for (const bool mla : {false, true})
+    for (const bool decode : {false, true})
+      if (name == fmt::format("{}_{}_perf", decode ? "generation" : "context", mla ? "mla" : "attention"))
+        return table.attention(mla, decode);
+  for (const std::string& of : kernels::operator_classes())
+    if (kernels::table_of(of) == name) return table.operators();
+  if (name == "encoder_attention_perf")
+    return table.not_priced("attention without a causal mask is no backend's of language models");
+  return table.not_priced(
+      "each row times a whole module, of which the tools that fit its kernels (tests/calibration) take the "
+      "known parts off");
 }
 
 }  // namespace tpsim::launch

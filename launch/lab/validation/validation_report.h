@@ -1,11 +1,16 @@
-// The report of `tpsim validate`: all rows, and what they come to.
+// The report of `tpsim validate`: all rows, what they are grouped by, the figures that they hold, and what
+// they come to.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/error_bands/residuals.h"
+#include "launch/lab/measurements/measurement_formats.h"
 #include "proto/validation.pb.h"
 
 namespace tpsim::launch {
@@ -33,5 +38,33 @@ ResidualTable residuals_of(const proto::Validation& validation);
 
 // Adds bands: how many of the rows lie in the bands that are made of the other servers' rows.
 void check_bands(proto::Validation& validation);
+
+// What rows are grouped by.
+struct RowGrouping {
+  std::string_view by;                                     // ValidationGroup.by
+  std::string (*name_of)(const proto::ValidatedRow& row);  // empty: the row is in no such group
+};
+// "all" comes first.
+std::span<const RowGrouping> row_groupings();
+
+// The row's server; loads that name none count as one server by model, settings, GPU and number of GPUs.
+std::string server_of(const proto::ValidatedRow& row);
+
+// A figure of a row and the errors of its group.
+struct RowFigure {
+  bool (proto::ValidatedRow::*has)() const;
+  const proto::MeasuredFigure& (proto::ValidatedRow::*get)() const;
+  proto::MeasuredFigure* (proto::ValidatedRow::*change)();
+  bool (proto::ValidationGroup::*has_errors)() const;
+  const proto::ErrorFigures& (proto::ValidationGroup::*errors)() const;
+  proto::ErrorFigures* (proto::ValidationGroup::*change_errors)();
+  std::string_view name;                       // "ttft_ms"
+  std::string_view title;                      // "TTFT"
+  std::optional<double> MeasuredFigures::*of;  // the same of a measured or a served load
+};
+std::span<const RowFigure> row_figures();
+
+// The page's template, which the build embeds.
+std::string_view validation_template();
 
 }  // namespace tpsim::launch

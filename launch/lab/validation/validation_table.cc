@@ -7,7 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "launch/lab/validation/row_groups.h"
 #include "launch/lab/validation/validation_report.h"
 #include "launch/report/text_table.h"
 

@@ -14,7 +14,7 @@
 #include "attention/planned_backend.h"
 #include "attention/selection/registry.h"
 #include "launch/lab/kernels/attention_rows.h"
-#include "launch/lab/kernels/relative_errors.h"
+#include "launch/lab/kernels/kernel_table.h"
 #include "rank/cost/hardware.h"
 
 namespace tpsim::attention {

@@ -1,6 +1,6 @@
-#include "launch/cli/progress.h"
-
 #include <gtest/gtest.h>
+
+#include "launch/cli/terminal.h"
 
 namespace tpsim::launch {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/error_bands/measured_pairs.h"
+#include "launch/error_bands/error_band.h"
 #include "launch/report/comparison.h"
 #include "tests/unit/launch/error_bands/made_up.h"
 

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <random>
 
+#include "launch/lab/kernels/kernel_table.h"
 #include "launch/lab/kernels/operator_rows.h"
-#include "launch/lab/kernels/relative_errors.h"
 #include "rank/cost/hardware.h"
 
 namespace tpsim::rank {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "launch/lab/kernels/kernel_table.h"
-#include "launch/lab/kernels/relative_errors.h"
 #include "proto/coefficients.h"
 #include "rank/config/model_config.h"
 #include "rank/config/shard.h"

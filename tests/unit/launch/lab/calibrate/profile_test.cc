@@ -8,7 +8,7 @@
 
 #include "launch/lab/calibrate/coefficients_of_run.h"
 #include "launch/lab/calibrate/fit_report.h"
-#include "launch/lab/calibrate/serving_rows.h"
+#include "launch/lab/calibrate/serving_fit.h"
 #include "rank/cost/hardware.h"
 
 namespace tpsim::calibrate {

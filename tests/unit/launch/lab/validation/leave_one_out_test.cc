@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/lab/served/load_records.h"
 #include "launch/lab/served/servable_load.h"
 #include "launch/lab/validation/predict_load.h"
 #include "launch/simulation/parallel_loop.h"

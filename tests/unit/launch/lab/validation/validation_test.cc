@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "launch/lab/served/batch_comparison.h"
-#include "launch/lab/served/error_figures.h"
 #include "launch/lab/validation/predict_load.h"
 #include "launch/lab/validation/validation_report.h"
 
