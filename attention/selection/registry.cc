@@ -7,7 +7,7 @@
 
 #include "attention/selection/hybrid_backend.h"
 #include "proto/base/error.h"
-#include "proto/base/nearest.h"
+#include "proto/base/text.h"
 
 namespace tpsim::attention {
 namespace {

@@ -1,6 +1,4 @@
 // Generated loads, and the random numbers that they are made of.
-#include "scheduler/workload/synthetic.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "proto/base/error.h"
+#include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/conversations.h"
 #include "scheduler/workload/sampler.h"
 #include "scheduler/workload/statistics.h"
