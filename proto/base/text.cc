@@ -10,7 +10,6 @@
 #include "proto/base/error.h"
 
 namespace tpsim {
-
 namespace {
 
 std::string range_sentence(double min, bool min_included, double max, bool max_included) {

@@ -14,7 +14,6 @@
 #include "scheduler/workload/sampler.h"
 
 namespace tpsim::scheduler {
-
 namespace {
 
 constexpr std::uint64_t kMaxPrompts = 100'000'000;

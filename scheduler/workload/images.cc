@@ -7,7 +7,6 @@
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {
-
 namespace {
 
 // `ids`, or where there are none the run `invented`.
