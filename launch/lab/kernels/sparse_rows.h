@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "attention/plan.h"
 #include "attention/sparse_cost.h"
-#include "attention/sparse_plan.h"
 
 namespace tpsim::kernels {
 
