@@ -28,7 +28,6 @@
 
 #include "attention/backend.h"
 #include "attention/plan.h"
-#include "attention/plan_features.h"
 #include "attention/sparse_kernels.h"
 #include "proto/coefficients.h"
 #include "proto/correction_surface.h"

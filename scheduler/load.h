@@ -34,7 +34,7 @@
 #include "scheduler/records.h"
 #include "scheduler/request_source.h"
 #include "scheduler/workload/sampler.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
 

@@ -7,6 +7,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "attention/backend.h"
 #include "attention/backend_description.h"
@@ -85,5 +87,19 @@ AutomaticChoice choose_backend(const Selection& selection);
 std::unique_ptr<AttentionBackend> create_attention_backend(const std::string& spec,
                                                            const proto::HardwareProfile& profile,
                                                            std::uint32_t page_size);
+
+// SGLang's two support matrices as its documentation prints them, cell for cell, made of the backends' own
+// rows.
+struct SupportMatrix {
+  std::string_view title;            // "MHA Backends"
+  std::vector<std::string> columns;  // "Backend", "FP8 KV Cache" …
+  struct Line {
+    std::string_view backend;        // as --attention-backend spells it
+    std::vector<std::string> cells;  // one for each column
+  };
+  std::vector<Line> lines;  // in the documentation's order
+};
+SupportMatrix mha_matrix();
+SupportMatrix mla_matrix();
 
 }  // namespace tpsim::attention

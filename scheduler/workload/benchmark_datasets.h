@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "scheduler/workload/benchmark_random.h"
-#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {

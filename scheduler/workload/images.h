@@ -17,7 +17,6 @@
 
 #include "kvcache/token_runs.h"
 #include "scheduler/workload/json_record.h"
-#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {

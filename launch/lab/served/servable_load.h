@@ -11,7 +11,7 @@
 #include "launch/lab/measurements/measured_load.h"
 #include "launch/lab/served/load_records.h"
 #include "proto/report.pb.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
 

@@ -12,9 +12,9 @@
 #include "scheduler/workload/conversations.h"
 #include "scheduler/workload/sampler.h"
 #include "scheduler/workload/statistics.h"
-#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
+#include "scheduler/workload/workload.h"
 #include "tests/unit/scheduler/workload/test_files.h"
 
 namespace tpsim::scheduler {
