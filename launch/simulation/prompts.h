@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "scheduler/records.h"
-#include "scheduler/workload/byte_source.h"
+#include "scheduler/workload/trace_input.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {

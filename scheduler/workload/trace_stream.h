@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "proto/base/hash.h"
-#include "scheduler/workload/byte_source.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_formats.h"
 #include "scheduler/workload/trace_input.h"
