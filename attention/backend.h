@@ -16,7 +16,6 @@
 #include "attention/mla_extend.h"
 #include "attention/plan.h"
 #include "attention/sparse_kernels.h"
-#include "attention/sparse_plan.h"
 
 namespace tpsim {
 class StateReader;

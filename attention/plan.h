@@ -1,10 +1,16 @@
-// What a kernel would run for one batch: the plan that a backend makes and that its cost is computed from.
+// What a kernel would run for one batch: the plan that a backend makes and that its cost is computed from,
+// and what corrections see of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "attention/layer_shape.h"
+#include "proto/coefficients.h"
 
 namespace tpsim::attention {
 
@@ -117,5 +123,80 @@ TileRange tile_range(const ExtendPlan& plan, const ExtendItem& item, std::uint32
 // Sum over all tiles of one item of the length of tile_range, in closed form (tiles of a long prompt are
 // many). REQUIRES: item.q_len > 0.
 std::uint64_t tile_tokens(const ExtendPlan& plan, const ExtendItem& item, std::uint32_t window);
+
+// q_len query tokens of one request after `prefix` tokens that are stored already.
+struct SparseItem {
+  std::uint32_t request = 0;  // position in the batch
+  std::uint32_t prefix = 0;
+  std::uint32_t q_len = 0;
+};
+
+// What the kernels of sparse attention would run. Every query token attends the `top_k` tokens that the
+// indexer scored highest among those before it (and itself), or all of them while there are no more.
+//
+// Source: SGLang 0.5.23, layers/attention/dsa_backend.py: each query token is a sequence of its own, whose KV
+// is a list of slots (page tables with pages of one token); kernels walk the list in steps.
+struct SparsePlan {
+  std::vector<SparseItem> items;
+  std::uint32_t top_k = 0;
+  std::uint32_t block = 64;  // listed tokens of one step of the kernel's loop
+  std::uint32_t part = 0;    // listed tokens of one part; parts are merged. 0: a list is one part
+  std::uint32_t rows = 0;    // query heads that the arithmetic is done for, padding included
+  bool whole_list = false;   // the kernel walks all top_k places, also those that hold no token
+};
+
+// What a plan's price depends on, summed over its items.
+struct SparseLoad {
+  double requests = 0;
+  double queries = 0;              // query tokens
+  double listed = 0;               // tokens of their lists
+  double distinct = 0;             // of them, those that no other query token of the request has listed
+  std::uint32_t longest_list = 0;  // places that the kernel walks for one query token
+  double walked = 0;               // places walked, those without a token included
+  double stored = 0;               // tokens of the requests
+  double scored = 0;               // logits of the indexer
+  double searching = 0;            // query tokens whose row of logits is searched
+  double searched = 0;             // logits of those rows
+  std::uint32_t longest_row = 0;   // of those rows
+};
+SparseLoad load_of(const SparsePlan& plan);
+
+// What corrections of attention classes (proto/correction_surface.h) see of a plan, in the order of
+// kPlanFeatures (proto/coefficients.h); 0 where a feature has no value (no prefix, no window).
+struct PlanFeatures {
+  double requests = 0;
+  double tokens = 0;
+  double prefix = 0;
+  double kv_heads = 0;
+  double group = 0;
+  double head_dim = 0;
+  double window = 0;
+  double element_bytes = 0;
+  double blocks = 0;
+  double part = 0;
+  double spread = 0;
+  double l2_fill = 0;
+  double rows = 0;
+
+  std::array<double, std::size(kPlanFeatures)> values() const {
+    return {requests,      tokens, prefix, kv_heads, group,   head_dim, window,
+            element_bytes, blocks, part,   spread,   l2_fill, rows};
+  }
+};
+
+DecodeTotals decode_totals(const DecodePlan& plan);
+
+// Those of the batch and the layer; blocks, part and l2_fill are left to the caller, who counted them.
+PlanFeatures plan_features(const DecodeTotals& totals, const LayerShape& layer);
+PlanFeatures plan_features(const ExtendPlan& plan, const LayerShape& layer);
+
+// Arithmetic and traffic that no kernel can do without: unpadded heads, pairs of tokens under the mask, every
+// byte of queries, outputs and visible KV once.
+struct PlanWork {
+  double flops = 0;
+  double bytes = 0;
+};
+PlanWork least_work(const DecodeTotals& totals, const LayerShape& layer);
+PlanWork least_work(const ExtendPlan& plan, const LayerShape& layer);
 
 }  // namespace tpsim::attention

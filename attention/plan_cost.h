@@ -21,7 +21,6 @@
 
 #include "attention/backend.h"
 #include "attention/plan.h"
-#include "attention/plan_features.h"
 #include "proto/coefficients.h"
 #include "proto/correction_surface.h"
 #include "proto/hardware.pb.h"

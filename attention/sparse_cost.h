@@ -27,9 +27,8 @@
 #include <string_view>
 
 #include "attention/backend.h"
-#include "attention/plan_features.h"
+#include "attention/plan.h"
 #include "attention/sparse_kernels.h"
-#include "attention/sparse_plan.h"
 #include "proto/coefficients.h"
 #include "proto/correction_surface.h"
 #include "proto/hardware.pb.h"

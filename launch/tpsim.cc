@@ -21,7 +21,6 @@
 #include "launch/deployment/numeric_execution.h"
 #include "launch/programs/program.h"
 #include "proto/base/error.h"
-#include "proto/base/nearest.h"
 #include "proto/base/stop_flag.h"
 #include "proto/base/text.h"
 #include "rank/parallel/deployment_executor.h"

@@ -129,7 +129,7 @@ inline constexpr std::string_view kExpertFeatures[] = {"tokens",  "hidden", "wid
                                                        "experts", "top_k",  "rows"};
 // `bytes` of the message (all-gather: that every GPU ends up with).
 inline constexpr std::string_view kCollectiveFeatures[] = {"bytes", "gpus"};
-// Both kinds of plans (attention/plan_features.h). requests: items of the plan; tokens: mean KV tokens that
+// Both kinds of plans (attention/plan.h). requests: items of the plan; tokens: mean KV tokens that
 // one reads (decode), or mean new tokens (extend); prefix: mean cached tokens before them (extend); kv_heads,
 // group (query heads of a KV head), head_dim (of keys), window: of the layer; element_bytes: of an element of
 // q and of one of KV together; blocks: thread blocks a multiprocessor; part: KV tokens of the longest block;

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "kvcache/eviction_policy.h"
+#include "kvcache/pools/pool.h"
 #include "scheduler/records.h"
 #include "scheduler/releases/sglang_release.h"
 #include "scheduler/speculation.h"

@@ -9,7 +9,7 @@
 #include "scheduler/config.h"
 #include "scheduler/executor.h"
 #include "scheduler/records.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
 

@@ -20,12 +20,10 @@
 #include "scheduler/config.h"
 #include "scheduler/executor.h"
 #include "scheduler/kv_pool.h"
-#include "scheduler/new_token_ratio.h"
 #include "scheduler/policy.h"
 #include "scheduler/prefill_adder.h"
 #include "scheduler/req.h"
 #include "scheduler/steady_decode.h"
-#include "scheduler/waiting_queue.h"
 
 namespace tpsim::scheduler {
 

@@ -13,7 +13,7 @@
 
 #include "attention/math/attention_math.h"
 #include "attention/math/softmax_part.h"
-#include "attention/sparse_plan.h"
+#include "attention/plan.h"
 #include "kvcache/storage/kv_store.h"
 
 namespace tpsim::attention {

@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "attention/selection/page_size.h"
 #include "attention/selection/registry.h"
 #include "proto/base/error.h"
 

@@ -1,10 +1,10 @@
-#include "attention/selection/page_size.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <vector>
+
+#include "attention/selection/registry.h"
 
 namespace tpsim::attention {
 namespace {

@@ -1,5 +1,3 @@
-#include "attention/selection/support_matrix.h"
-
 #include <algorithm>
 #include <cstdint>
 

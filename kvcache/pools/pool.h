@@ -1,4 +1,4 @@
-// The pools that requests and the prefix cache share.
+// The pools that requests and the prefix cache share, and in which order it gives theirs back.
 #pragma once
 
 #include <cstddef>
@@ -10,5 +10,11 @@ namespace tpsim::kvcache {
 // recurrence, does without theirs.
 enum Pool : std::uint8_t { kKvPool, kWindowPool, kStatePool };
 inline constexpr std::size_t kPools = 3;
+
+// EvictionPolicy::kSlru protects what was hit this often (SGLang's SLRUStrategy).
+inline constexpr unsigned kSlruProtectedHits = 2;
+
+// SGLang's --radix-eviction-policy.
+enum class EvictionPolicy : std::uint8_t { kLru, kLfu, kSlru, kFifo, kMru, kFilo, kPriority };
 
 }  // namespace tpsim::kvcache

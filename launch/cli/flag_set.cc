@@ -10,7 +10,6 @@
 #include "launch/cli/config_file.h"
 #include "launch/cli/sglang_flags.h"
 #include "proto/base/error.h"
-#include "proto/base/nearest.h"
 #include "proto/base/text.h"
 
 namespace tpsim::launch {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "proto/base/error.h"
-#include "proto/base/nearest.h"
+#include "proto/base/text.h"
 
 namespace tpsim::launch {
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "attention/selection/registry.h"
-#include "attention/selection/support_matrix.h"
 #include "launch/cli/flag_command.h"
 #include "launch/cli/flag_set.h"
 #include "launch/cli/terminal.h"

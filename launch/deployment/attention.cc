@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "attention/selection/page_size.h"
 #include "attention/selection/registry.h"
 #include "launch/deployment/speculation.h"
 #include "proto/base/error.h"

@@ -18,7 +18,7 @@
 #include "rank/cost/hardware.h"
 #include "rank/vision/vision_encoder.h"
 #include "scheduler/releases/sglang_release.h"
-#include "scheduler/workload/benchmark_images.h"
+#include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/images.h"
 
 namespace tpsim::launch {

@@ -21,7 +21,6 @@
 #include "rank/config/shard.h"
 #include "rank/config/vision_config.h"
 #include "rank/parallel/image_encoding.h"
-#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kvcache/eviction_policy.h"
+#include "kvcache/pools/pool.h"
 #include "launch/cli/flag_set.h"
 #include "scheduler/config.h"
 

@@ -5,7 +5,7 @@
 
 #include "launch/cli/flag_values.h"
 #include "proto/base/error.h"
-#include "scheduler/workload/benchmark_images.h"
+#include "scheduler/workload/benchmark_datasets.h"
 
 namespace tpsim::launch {
 

@@ -25,7 +25,7 @@
 #include "proto/base/text.h"
 #include "rank/parallel/deployment_executor.h"
 #include "scheduler/engine.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
 namespace {

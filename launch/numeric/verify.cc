@@ -29,7 +29,7 @@
 #include "rank/parallel/deployment_executor.h"
 #include "scheduler/engine.h"
 #include "scheduler/workload/images.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
 namespace {

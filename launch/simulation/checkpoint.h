@@ -20,7 +20,7 @@
 #include "proto/base/hash.h"
 #include "rank/parallel/deployment_executor.h"
 #include "scheduler/engine.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
 

@@ -8,7 +8,7 @@
 #include "launch/flags/server_args.h"
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
 

@@ -8,7 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
-#include "scheduler/workload/image_fields.h"
+#include "scheduler/workload/images.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_input.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "scheduler/records.h"
-#include "scheduler/workload/byte_source.h"
+#include "scheduler/workload/trace_input.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
@@ -27,7 +27,7 @@ std::vector<std::uint32_t> parse_prompt_ids(std::string_view flag, const std::st
 // of the prompt stand in front of each (0 where it is not said; ascending). Throws UserError naming `flag`.
 std::vector<scheduler::ImageInput> parse_images(std::string_view flag, const std::string& text);
 
-// JSONL, gzip accepted: {"prompt_ids": [1, 2, 3]} a line, and with images scheduler/workload/image_fields.h;
+// JSONL, gzip accepted: {"prompt_ids": [1, 2, 3]} a line, and with images scheduler/workload/images.h;
 // empty lines are skipped. Throws UserError naming file and line.
 std::vector<Prompt> read_prompts(const std::filesystem::path& file);
 // The same of any bytes; `name` is what errors call them.

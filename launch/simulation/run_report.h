@@ -9,7 +9,7 @@
 #include "launch/simulation/goodput_search.h"
 #include "launch/simulation/reach.h"
 #include "proto/report.pb.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
 

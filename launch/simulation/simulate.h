@@ -13,7 +13,7 @@
 #include "proto/report.pb.h"
 #include "rank/parallel/mpi_session.h"
 #include "scheduler/records.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
 

@@ -8,8 +8,6 @@
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "scheduler/workload/benchmark_datasets.h"
-#include "scheduler/workload/benchmark_images.h"
-#include "scheduler/workload/synthetic.h"
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::launch {

@@ -5,7 +5,7 @@
 
 #include "launch/flags/server_args.h"
 #include "proto/host.pb.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "proto/base/nearest.h"
+#include "proto/base/text.h"
 #include "rank/catalogue/catalogue.h"
 #include "rank/config/catalogue_models.h"
 #include "rank/config/config_parts.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "proto/base/nearest.h"
+#include "proto/base/text.h"
 
 namespace tpsim::rank {
 namespace {

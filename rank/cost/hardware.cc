@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "proto/base/nearest.h"
+#include "proto/base/text.h"
 #include "proto/versions.h"
 #include "rank/catalogue/catalogue.h"
 #include "rank/cost/json_message.h"

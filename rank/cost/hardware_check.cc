@@ -11,7 +11,7 @@
 #include "attention/gpu_generation.h"
 #include "attention/selection/registry.h"
 #include "proto/base/error.h"
-#include "proto/base/nearest.h"
+#include "proto/base/text.h"
 #include "proto/coefficients.h"
 #include "proto/correction_surface.h"
 #include "proto/hardware.pb.h"

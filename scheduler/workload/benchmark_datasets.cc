@@ -1,8 +1,11 @@
 #include "scheduler/workload/benchmark_datasets.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
+#include <limits>
 #include <numeric>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -155,6 +158,42 @@ class SharedPrefixReader {
   kvcache::TokenId next_id_;
 };
 
+void check_range(const char* flag, std::uint64_t value, std::uint64_t max) {
+  if (value == 0 || value > max) {
+    throw_user_error("{} is {}; a whole number from 1 to {} is needed", flag, value, max);
+  }
+}
+
+struct Size {
+  std::uint32_t width = 0, height = 0;
+};
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw_user_error(
+      "--image-resolution {}: must be 4k, 1080p, 720p, 360p, HEIGHTxWIDTH with sides of 1 to {} pixels, or "
+      "random:HEIGHTxWIDTH-HEIGHTxWIDTH",
+      text, kMostPixels);
+}
+
+bool read_side(std::string_view text, std::uint32_t& side) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), side);
+  return error == std::errc() && end == text.data() + text.size() && side >= 1 && side <= kMostPixels;
+}
+
+Size read_size(std::string_view text, const std::string& whole) {
+  constexpr std::pair<std::string_view, Size> kNamed[] = {
+      {"4k", {3840, 2160}}, {"1080p", {1920, 1080}}, {"720p", {1280, 720}}, {"360p", {640, 360}}};
+  for (const auto& [name, size] : kNamed) {
+    if (text == name) return size;
+  }
+  const std::size_t x = text.find('x');
+  Size size;
+  if (x == std::string_view::npos || !read_side(text.substr(0, x), size.height) ||
+      !read_side(text.substr(x + 1), size.width))
+    refuse(whole);
+  return size;
+}
+
 }  // namespace
 
 SharedPrefixWorkload::SharedPrefixWorkload(const SharedPrefixOptions& options)
@@ -171,6 +210,105 @@ void sample_sharegpt(Workload& workload, std::uint64_t num_prompts, std::uint32_
   if (workload.requests.empty())
     throw_user_error("{}: no request has two prompt tokens and two output tokens", workload.name);
   if (workload.requests.size() > num_prompts) workload.requests.resize(num_prompts);
+}
+
+void check(const RandomOptions& options) {
+  check_range("--num-prompts", options.num_prompts, kMaxPrompts);
+  check_range("--random-input-len", options.random_input_len, kMaxRequestTokens);
+  check_range("--random-output-len", options.random_output_len, kMaxRequestTokens);
+  if (!(options.random_range_ratio >= 0 && options.random_range_ratio <= 1)) {
+    throw_user_error("--random-range-ratio is {}; a number from 0 to 1 is needed",
+                     options.random_range_ratio);
+  }
+  if (options.random_input_len > kGeneratedTokenBase / options.num_prompts) {
+    throw_user_error("--num-prompts times --random-input-len is more than 2^48 tokens; make one smaller");
+  }
+}
+
+RandomWorkload::RandomWorkload(const RandomOptions& options, NumpyRandom random, NumpyRandom* after) {
+  check(options);
+  const auto draw = [options](NumpyRandom& from, std::uint64_t length) {
+    return from.length(length, options.random_range_ratio);
+  };
+  // The benchmark draws all input lengths before all output lengths: the generator in front of both.
+  const NumpyRandom inputs = random;
+  std::uint32_t shortest = std::numeric_limits<std::uint32_t>::max();
+  for (std::uint64_t i = 0; i < options.num_prompts; ++i)
+    shortest = std::min(shortest, draw(random, options.random_input_len));
+  const NumpyRandom outputs = random;
+  if (after != nullptr) {
+    for (std::uint64_t i = 0; i < options.num_prompts; ++i) draw(random, options.random_output_len);
+    *after = random;
+  }
+  outline_.name = outline_.format = "random";
+  outline_.requests = options.num_prompts;
+  outline_.shortest_prompt = shortest;
+  outline_.without_accept_lens = 0;
+  read_ = [=] {
+    return [=, read = std::uint64_t{0}, next_id = kvcache::TokenId{0}, inputs = inputs,
+            outputs = outputs]() mutable -> std::shared_ptr<const WorkloadRequest> {
+      if (read == options.num_prompts) return nullptr;
+      ++read;
+      auto request = std::make_shared<WorkloadRequest>();
+      const std::uint32_t length = draw(inputs, options.random_input_len);
+      request->prompt.append({next_id, length});
+      request->max_new_tokens = draw(outputs, options.random_output_len);
+      next_id += length;
+      return request;
+    };
+  };
+}
+
+ImageResolution parse_image_resolution(const std::string& text) {
+  constexpr std::string_view kRandom = "random:";
+  const std::string_view view = text;
+  if (!view.starts_with(kRandom)) {
+    const Size size = read_size(view, text);
+    return {size.width, size.height, size.width, size.height};
+  }
+  const std::string_view bounds = view.substr(kRandom.size());
+  const std::size_t dash = bounds.find('-');
+  if (dash == std::string_view::npos) refuse(text);
+  const Size least = read_size(bounds.substr(0, dash), text);
+  const Size most = read_size(bounds.substr(dash + 1), text);
+  if (least.width > most.width || least.height > most.height)
+    throw_user_error("--image-resolution {}: the first size must not exceed the second", text);
+  return {least.width, least.height, most.width, most.height};
+}
+
+// The benchmark draws in this order: counts, input lengths, output lengths, then sizes.
+ImageWorkload::ImageWorkload(const ImageOptions& options) {
+  if (options.image_count == 0 || options.image_count > kMostImages)
+    throw_user_error("--image-count {}: must be a whole number from 1 to {}", options.image_count,
+                     kMostImages);
+  check(options.text);
+  const NumpyRandom counts(options.text.seed);
+  NumpyRandom random = counts;
+  for (std::uint64_t i = 0; options.random_image_count && i < options.text.num_prompts; ++i)
+    random.randint(1, options.image_count);
+  const RandomWorkload text(options.text, random, &random);
+  outline_ = text.outline();
+  outline_.name = outline_.format = "image";
+  outline_.images = true;
+  read_ = [options, text, counts, sizes = random] {
+    return [options, next = text.read(), counts = counts, sizes = sizes,
+            next_content = std::uint64_t{0}]() mutable -> std::shared_ptr<const WorkloadRequest> {
+      const std::shared_ptr<const WorkloadRequest> bare = next();
+      if (bare == nullptr) return nullptr;
+      auto request = std::make_shared<WorkloadRequest>(*bare);
+      const std::uint64_t count =
+          options.random_image_count ? counts.randint(1, options.image_count) : options.image_count;
+      const ImageResolution& size = options.resolution;
+      for (std::uint64_t k = 0; k < count; ++k) {
+        ImageInput image;
+        image.width = static_cast<std::uint32_t>(sizes.randint(size.min_width, size.max_width));
+        image.height = static_cast<std::uint32_t>(sizes.randint(size.min_height, size.max_height));
+        image.content = options.blank ? 0 : ++next_content;
+        request->images.push_back(image);
+      }
+      return request;
+    };
+  };
 }
 
 }  // namespace tpsim::scheduler

@@ -1,16 +1,69 @@
-// What SGLang's serving benchmark makes of its datasets `generated-shared-prefix` and `sharegpt`. The rules
-// are those of sglang/benchmark/datasets (0.5.23), and so are, for equal seeds, all lengths and their order.
+// The loads of SGLang's serving benchmark with `--dataset-name` random, image, generated-shared-prefix and
+// sharegpt: the rules are those of sglang/benchmark/datasets (0.5.23), and so are, for equal seeds, all
+// lengths and their order.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/benchmark_random.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
+
+// Names and defaults are the benchmark's.
+struct RandomOptions {
+  std::uint64_t num_prompts = 1000;
+  std::uint64_t random_input_len = 1024;
+  std::uint64_t random_output_len = 1024;
+  // Lengths are uniform from this share of the length up to the length: 1 = all equal, 0 = from 1 up.
+  double random_range_ratio = 0;
+  std::uint32_t seed = 1;
+};
+
+// Throws UserError that names the flag that is out of range.
+void check(const RandomOptions& options);
+
+// Prompts of which no two share a token, all arriving at 0 (offer them with --request-rate or
+// --max-concurrency). Lengths are the benchmark's for equal options, seed included, and are drawn as they are
+// read.
+class RandomWorkload : public StreamedWorkload {
+ public:
+  // Throws as check() does.
+  explicit RandomWorkload(const RandomOptions& options)
+      : RandomWorkload(options, NumpyRandom(options.seed), nullptr) {}
+  // Of a generator that other things were drawn from before. `after`, unless null, becomes the one after all
+  // that this draws.
+  RandomWorkload(const RandomOptions& options, NumpyRandom random, NumpyRandom* after);
+};
+
+// --image-resolution: 4k, 1080p, 720p, 360p, HEIGHTxWIDTH, or random:HEIGHTxWIDTH-HEIGHTxWIDTH.
+struct ImageResolution {
+  std::uint32_t min_width = 1920, min_height = 1080;
+  std::uint32_t max_width = 1920, max_height = 1080;
+};
+// Throws UserError naming --image-resolution.
+ImageResolution parse_image_resolution(const std::string& text);
+
+struct ImageOptions {
+  RandomOptions text;
+  std::uint32_t image_count = 1;  // of a request, or the most with random_image_count
+  bool random_image_count = false;
+  bool blank = false;  // --image-content blank: images of equal size are equal; else all differ
+  ImageResolution resolution;
+};
+
+// Images in front of a random text, all requests at 0, drawn as they are read; what the benchmark's chat
+// template adds besides the images is not counted. With random resolutions sizes are drawn in a row; the
+// benchmark, which also draws every pixel, comes to other sizes of the same distribution.
+class ImageWorkload : public StreamedWorkload {
+ public:
+  // Throws UserError naming the flag that is out of range.
+  explicit ImageWorkload(const ImageOptions& options);
+};
 
 // Field x is the flag --gsp-x; the defaults are the benchmark's.
 struct SharedPrefixOptions {

@@ -14,7 +14,7 @@
 //   think_time      seconds from the end of the answer before it in its conversation to this turn; optional
 //   accept_lens     speculative decoding: tokens kept of its first step, its second …, as of the last in
 //                   those after; optional
-//   images, image_ids, image_positions  (image_fields.h); optional. The tokens of an image itself are the
+//   images, image_ids, image_positions  (images.h); optional. The tokens of an image itself are the
 //                   model's matter and are not in the prompt
 //   version         of the format; optional, 1
 //
@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "proto/versions.h"
-#include "scheduler/workload/image_fields.h"
+#include "scheduler/workload/images.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_formats.h"
 

@@ -6,6 +6,7 @@
 // prompts with equal images in equal places share prefixes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "kvcache/token_runs.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/json_record.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -66,5 +67,21 @@ class PlacedImages : public StreamedWorkload {
   PlacedImages(const std::shared_ptr<const StreamedWorkload>& bare,
                const std::function<Place()>& new_reading);
 };
+
+// The images of one JSON object, as traces and prompt files have them:
+//
+//   images          [[width, height], …] in pixels
+//   image_ids       a number below 2^63 for each, equal for equal images; without it no two are equal
+//   image_positions prompt tokens in front of each, ascending; without it all come first
+//
+// Where a record has these keys:
+struct ImageFields {
+  std::size_t images = 0, ids = 0, positions = 0;
+};
+// Contents of images without a name are counted from here on.
+inline constexpr std::uint64_t kUnnamedImages = std::uint64_t{1} << 63;
+// `unnamed`: the content of the next image without a name. Throws UserError.
+std::vector<ImageInput> read_images(const JsonRecord& record, const ImageFields& fields, const Place& place,
+                                    std::uint64_t& unnamed);
 
 }  // namespace tpsim::scheduler

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {

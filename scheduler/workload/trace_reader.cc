@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "scheduler/workload/byte_source.h"
+#include "scheduler/workload/trace_input.h"
 #include "scheduler/workload/trace_stream.h"
 
 namespace tpsim::scheduler {

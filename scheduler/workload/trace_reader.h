@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
@@ -38,7 +37,7 @@ inline constexpr std::size_t kMostHeldBytes = std::size_t{32} << 20;
 // The file is read twice. The first reading finds every mistake and makes the outline; requests are held
 // meanwhile, and where the trace is short it stays in memory. Of a longer one nothing stays but a bit for
 // each request, where there are conversations of several turns, and each run reads the file again. The first
-// reading holds four bytes and a hash (label_numbers.h) for every conversation, a later one the hash of those
+// reading holds four bytes and a hash (LabelNumbers) for every conversation, a later one the hash of those
 // that go on.
 //
 // Traces that are to be put in order and are not (ReadOptions::sort) stay in memory whatever their length.

@@ -8,7 +8,7 @@
 #include "launch/lab/measurements/server_account.h"
 #include "launch/lab/measurements/server_batches.h"
 #include "proto/base/error.h"
-#include "scheduler/workload/byte_source.h"
+#include "scheduler/workload/trace_input.h"
 #include "tests/fuzz/fuzz_targets.h"
 
 namespace tpsim::fuzz {

@@ -5,7 +5,7 @@
 
 #include "launch/simulation/prompts.h"
 #include "proto/base/error.h"
-#include "scheduler/workload/byte_source.h"
+#include "scheduler/workload/trace_input.h"
 #include "tests/fuzz/fuzz_targets.h"
 
 namespace tpsim::fuzz {

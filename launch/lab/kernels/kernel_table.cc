@@ -8,7 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
-#include "scheduler/workload/byte_source.h"
+#include "scheduler/workload/trace_input.h"
 
 namespace tpsim::kernels {
 

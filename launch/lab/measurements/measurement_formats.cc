@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
-#include "scheduler/workload/byte_source.h"
+#include "scheduler/workload/trace_input.h"
 
 namespace tpsim::launch {
 namespace {

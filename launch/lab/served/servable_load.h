@@ -14,7 +14,7 @@
 #include "launch/lab/measurements/measurement_formats.h"
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
-#include "scheduler/workload/streamed_workload.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
 

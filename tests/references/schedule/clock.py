@@ -34,7 +34,7 @@ class TickTimes:
 
 
 class PipelineTicks(TickTimes):
-    """The same with pipeline stages (scheduler/pipeline_timeline.h): a stage takes 256 ticks more than the one before,
+    """The same with pipeline stages (scheduler/replica.h): a stage takes 256 ticks more than the one before,
     sends for 64 and gathers for 32."""
 
     send, receive = 64 * TickTimes.tick, 32 * TickTimes.tick

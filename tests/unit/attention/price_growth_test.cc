@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "attention/backend.h"
-#include "attention/plan_features.h"
+#include "attention/plan.h"
 #include "attention/planned_backend.h"
 #include "attention/selection/registry.h"
 #include "rank/cost/hardware.h"

@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "attention/selection/page_size.h"
 #include "attention/selection/registry.h"
 #include "proto/base/error.h"
 

@@ -1,6 +1,4 @@
 // The two matrices that are printed are the reference's, cell for cell.
-#include "attention/selection/support_matrix.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,6 +7,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "attention/selection/registry.h"
 
 namespace tpsim::attention {
 namespace {

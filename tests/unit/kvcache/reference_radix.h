@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kvcache/eviction_policy.h"
+#include "kvcache/pools/pool.h"
 #include "kvcache/token_runs.h"
 
 namespace tpsim::kvcache {

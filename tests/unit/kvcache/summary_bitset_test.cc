@@ -1,10 +1,10 @@
-#include "kvcache/pools/summary_bitset.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 #include <vector>
+
+#include "kvcache/pools/page_allocator.h"
 
 namespace tpsim::kvcache {
 namespace {

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "proto/base/error.h"
-#include "proto/base/nearest.h"
 
 namespace tpsim {
 namespace {

@@ -1,12 +1,11 @@
 // Which loads are said to be more than can be served. The server of these tests prefills 10 requests a second
 // and holds as many as there are.
-#include "scheduler/overload.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <limits>
 
+#include "scheduler/load.h"
 #include "tests/unit/scheduler/fake_executor.h"
 
 namespace tpsim::scheduler {

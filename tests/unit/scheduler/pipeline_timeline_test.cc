@@ -1,6 +1,4 @@
 // Pipeline stages on the clock.
-#include "scheduler/pipeline_timeline.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "scheduler/replica.h"
 #include "tests/unit/scheduler/fake_executor.h"
 
 namespace tpsim::scheduler {

@@ -13,7 +13,7 @@
 
 #include "scheduler/policy.h"
 #include "scheduler/request_source.h"
-#include "scheduler/workload/byte_source.h"
+#include "scheduler/workload/trace_input.h"
 
 namespace tpsim::scheduler {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "scheduler/config.h"
-#include "scheduler/overload.h"
+#include "scheduler/load.h"
 #include "scheduler/request_source.h"
 #include "scheduler/workload/sampler.h"
 #include "scheduler/workload/workload.h"

@@ -2,7 +2,7 @@
 // may end early are overcommitted (since SGLang 0.5.23), so these do not ignore the end of sequence.
 #include <gtest/gtest.h>
 
-#include "scheduler/new_token_ratio.h"
+#include "scheduler/prefill_adder.h"
 #include "tests/unit/scheduler/fake_executor.h"
 
 namespace tpsim::scheduler {

@@ -1,5 +1,3 @@
-#include "scheduler/weighted_samples.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,8 @@
 #include <cstdint>
 #include <random>
 #include <vector>
+
+#include "scheduler/metrics.h"
 
 namespace tpsim::scheduler {
 namespace {

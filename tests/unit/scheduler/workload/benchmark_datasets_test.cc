@@ -11,7 +11,6 @@
 
 #include "proto/base/error.h"
 #include "scheduler/workload/benchmark_random.h"
-#include "scheduler/workload/synthetic.h"
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {

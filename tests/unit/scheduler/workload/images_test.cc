@@ -8,7 +8,7 @@
 
 #include "kvcache/radix_cache.h"
 #include "proto/base/error.h"
-#include "scheduler/workload/benchmark_images.h"
+#include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
 

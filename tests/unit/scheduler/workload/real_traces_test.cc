@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "scheduler/workload/statistics.h"
-#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
 namespace {

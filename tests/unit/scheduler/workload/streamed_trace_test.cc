@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "proto/base/error.h"
-#include "scheduler/workload/label_numbers.h"
 #include "scheduler/workload/trace_reader.h"
+#include "scheduler/workload/trace_stream.h"
 #include "scheduler/workload/trace_writer.h"
 #include "tests/unit/scheduler/workload/test_files.h"
 

@@ -1,6 +1,4 @@
 // Generated loads, and the random numbers that they are made of.
-#include "scheduler/workload/synthetic.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,12 +8,13 @@
 #include <vector>
 
 #include "proto/base/error.h"
+#include "scheduler/workload/benchmark_datasets.h"
 #include "scheduler/workload/conversations.h"
 #include "scheduler/workload/sampler.h"
 #include "scheduler/workload/statistics.h"
-#include "scheduler/workload/streamed_workload.h"
 #include "scheduler/workload/trace_reader.h"
 #include "scheduler/workload/trace_writer.h"
+#include "scheduler/workload/workload.h"
 #include "tests/unit/scheduler/workload/test_files.h"
 
 namespace tpsim::scheduler {
