@@ -16,7 +16,7 @@
 #include "rank/numeric/image_mask.h"
 #include "rank/numeric/token_batch.h"
 #include "rank/numeric/vision/image_encoder.h"
-#include "rank/vision/embedding_cache.h"
+#include "rank/vision/vision_encoder.h"
 
 namespace tpsim::rank {
 
