@@ -33,9 +33,7 @@
 #include "rank/cost/hardware.h"
 #include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/farm.h"
-#include "rank/parallel/group_farm.h"
 #include "rank/parallel/idle_backoff.h"
-#include "rank/parallel/task_farm.h"
 
 namespace tpsim::launch {
 namespace {

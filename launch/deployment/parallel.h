@@ -8,7 +8,6 @@
 #include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "rank/config/model_config.h"
-#include "rank/config/pipeline.h"
 #include "rank/config/shard.h"
 #include "rank/llm/expert_load.h"
 #include "scheduler/config.h"

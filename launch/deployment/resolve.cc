@@ -13,7 +13,6 @@
 #include "proto/versions.h"
 #include "rank/cost/hardware.h"
 #include "rank/llm/layers.h"
-#include "rank/llm/weight_spec.h"
 #include "rank/parallel/local_ranks.h"
 #include "rank/vision/vision_encoder.h"
 

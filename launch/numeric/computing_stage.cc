@@ -10,7 +10,6 @@
 #include "proto/base/error.h"
 #include "rank/numeric/numeric_forward.h"
 #include "rank/numeric/vision/tower.h"
-#include "rank/parallel/mpi_collectives.h"
 #include "rank/parallel/numeric_executor.h"
 #include "rank/parallel/numeric_speculation.h"
 #include "rank/weights/checkpoint.h"

@@ -23,7 +23,7 @@
 #include "rank/config/model_config.h"
 #include "rank/cost/hardware.h"
 #include "rank/numeric/dense_reference.h"
-#include "rank/numeric/image_mask.h"
+#include "rank/numeric/pass.h"
 #include "rank/numeric/vision/image_encoder.h"
 #include "rank/numeric/vision/patches.h"
 #include "rank/parallel/deployment_executor.h"

@@ -5,7 +5,6 @@
 #include <set>
 #include <vector>
 
-#include "rank/cost/power.h"
 #include "rank/cost/triton_kernels.h"
 
 namespace tpsim::rank {

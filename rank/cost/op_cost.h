@@ -7,16 +7,19 @@
 // Collectives (collective_cost.cc): a fixed latency and the bytes that cross the links. Elementwise: bytes.
 //
 // What a class's corrections (proto/correction_surface.h) say multiplies that. A corrected price does not
-// fall as m, the tokens or the bytes grow (rank/cost/monotone_price.h), nor below the peaks of the
+// fall as m, the tokens or the bytes grow (MonotonePrice), nor below the peaks of the
 // datasheet. Coefficients (proto/coefficients.h) and corrections are fitted to measured kernels by
 // launch/lab/calibrate/fit_operators.cc.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "attention/backend.h"
@@ -25,11 +28,86 @@
 #include "proto/hardware.pb.h"
 #include "rank/config/weight_format.h"
 #include "rank/cost/matrix_kernel.h"
-#include "rank/cost/monotone_price.h"
 
 namespace tpsim::rank {
 
 using attention::KernelCost;
+
+// base^exponent by multiplication alone: processes compare prices bit for bit, and the last bits of a
+// library's exponential differ between processors.
+inline double power(double base, std::uint64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 == 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+// Prices that never fall as an operator's work grows.
+//
+// Measured kernels do fall at places (a library changes its tile, or the call before was a slow one), and
+// corrections follow them. A scheduler that asks what one more token costs must not be told "less than
+// nothing": at the points of a correction's axis prices are the rising ones that are nearest (isotonic
+// regression: where some fall, they share their mean), and between two points they stay between these.
+class MonotonePrice {
+ public:
+  // No points: every price is left as it is.
+  MonotonePrice() = default;
+  // `points`: sizes, ascending. `price`: seconds of a size.
+  template <typename Price>
+  MonotonePrice(std::span<const double> points, const Price& price) : points_(points.begin(), points.end()) {
+    // Pools of neighbours whose prices fell, each with its mean and its number of points.
+    std::vector<std::pair<double, double>> pools;
+    for (const double point : points_) {
+      pools.emplace_back(price(point), 1);
+      while (pools.size() > 1 && pools[pools.size() - 2].first > pools.back().first) {
+        const auto [seconds, count] = pools.back();
+        pools.pop_back();
+        auto& [mean, held] = pools.back();
+        mean = (mean * held + seconds * count) / (held + count);
+        held += count;
+      }
+    }
+    for (const auto& [mean, held] : pools) least_.insert(least_.end(), static_cast<std::size_t>(held), mean);
+  }
+
+  // Seconds of `size`, whose own price is `seconds`.
+  double operator()(double size, double seconds) const {
+    const auto above =
+        static_cast<std::size_t>(std::upper_bound(points_.begin(), points_.end(), size) - points_.begin());
+    if (above < points_.size()) seconds = std::min(seconds, least_[above]);
+    return above > 0 ? std::max(seconds, least_[above - 1]) : seconds;
+  }
+
+ private:
+  std::vector<double> points_;
+  std::vector<double> least_;  // seconds at each of them
+};
+
+// One for each shape of an operator, made when the shape is first priced.
+class MonotonePrices {
+ public:
+  using Shape = std::array<std::uint64_t, 6>;  // whatever tells shapes apart
+
+  template <typename Price>
+  const MonotonePrice& of(const Shape& shape, std::span<const double> points, const Price& price) {
+    const auto found = prices_.find(shape);
+    if (found != prices_.end()) return found->second;
+    return prices_.emplace(shape, MonotonePrice(points, price)).first->second;
+  }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const Shape& shape) const {
+      std::size_t sum = 0;
+      for (const std::uint64_t value : shape)
+        sum = (sum ^ value) * 0x9e3779b97f4a7c15U + (sum >> 29U);  // Knuth's multiplier
+      return sum;
+    }
+  };
+  std::unordered_map<Shape, MonotonePrice, Hash> prices_;
+};
 
 // DeepEP's classes have defaults of their own.
 OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile,

@@ -5,7 +5,6 @@
 
 #include "proto/base/ceil_div.h"
 #include "rank/config/weight_format.h"
-#include "rank/cost/power.h"
 
 namespace tpsim::rank {
 namespace {

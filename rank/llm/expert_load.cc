@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "proto/base/error.h"
-#include "rank/cost/power.h"
+#include "rank/cost/op_cost.h"
 
 namespace tpsim::rank {
 namespace {

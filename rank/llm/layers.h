@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -10,7 +11,7 @@
 #include "proto/base/number_format.h"
 #include "rank/config/model_config.h"
 #include "rank/config/shard.h"
-#include "rank/llm/weight_spec.h"
+#include "rank/config/weight_format.h"
 
 namespace tpsim::rank {
 
@@ -55,6 +56,55 @@ struct LinearLayers {
 };
 LinearLayers linear_layers(const ModelConfig& model, const Shard& shard);
 
+// How a weight is cut over the ranks.
+enum class Sharding : std::uint8_t { kColumn, kRow, kVocabulary, kReplicated };
+
+enum class WeightRole : std::uint8_t {
+  kLinear,     // y[m, n] = x[m, k] W
+  kExperts,    // the same once for each routed expert of the rank, in one call for both projections
+  kEmbedding,  // rows are looked up
+  kVector,     // norms and the like: n elements
+};
+
+// The part of a layer that a weight belongs to: which tokens it is multiplied with, and over which ranks it
+// is cut (ParallelLayout).
+enum class ModelPart : std::uint8_t {
+  kAttention,
+  kDenseMlp,
+  kRouter,
+  kSharedExperts,
+  kExperts,
+  kHead,
+  kRest
+};
+
+// Rows [first, first + count) of a checkpoint's tensor [rows, columns], and of each the columns
+// [column, column + width).
+struct TensorSlice {
+  std::string tensor;  // as the layer calls it, without ".weight": "self_attn.q_proj"
+  std::uint64_t rows = 0, columns = 0;
+  std::uint64_t first = 0, count = 0;
+  std::uint64_t column = 0, width = 0;
+};
+
+// One kind of weight, as SGLang keeps it on a rank: slices of the checkpoint's tensors, one above the other.
+struct WeightSpec {
+  std::string name;  // SGLang's: "qkv_proj", "shared_experts.down_proj" …
+  WeightRole role = WeightRole::kLinear;
+  Sharding sharding = Sharding::kReplicated;
+  ModelPart part = ModelPart::kRest;
+  std::uint64_t k = 0, n = 0;  // of this rank
+  std::uint64_t bias = 0;      // elements of this rank
+  std::uint32_t layers = 1;    // that have it
+  std::uint32_t experts = 1;   // of this rank, in each of the layers
+  bool tied = false;           // is another weight, too, and takes no memory of its own
+  bool quantised = false;      // --quantization applies
+  WeightFormat format;
+  std::vector<TensorSlice> slices;  // empty: a tensor of just this shape, or several (vectors)
+
+  std::uint64_t copies() const { return std::uint64_t{layers} * experts; }
+};
+
 // All of this rank's, linear layers in the order in which a pass first meets them, experts and what is not
 // multiplied after them.
 std::vector<WeightSpec> weight_list(const ModelConfig& model, const Shard& shard);
@@ -65,5 +115,25 @@ std::uint64_t num_parameters(const ModelConfig& model, const Shard& shard);
 // All parameters of this rank, embedding and norms included, and what quantising them while loading leaves
 // behind.
 std::uint64_t weight_bytes(const ModelConfig& model, const Shard& shard);
+
+// Formats of the list's entries (weight_spec.cc).
+
+// `weights` with their formats. An entry of which some layers stay 16 bit becomes two, the quantised first.
+std::vector<WeightSpec> with_formats(const ModelConfig& model, std::vector<WeightSpec> weights);
+
+// `weights`: a rank's of `model`. Throws UserError where its part of one is not made of whole blocks of
+// scales, which SGLang refuses. (Numeric execution computes with what the blocks stand for, and cuts that
+// anywhere.)
+void check_blocks(const std::vector<WeightSpec>& weights, const std::string& model);
+
+// What quantising 16-bit weights while they are loaded leaves behind in a GPU's memory: bytes beyond those of
+// the weights themselves that stay reserved, for the linear layers of `weights` in their order, layer by
+// layer. Experts are quantised one by one into memory of their own and leave nothing.
+//
+// SGLang first loads every weight in 16 bit, then replaces them module by module by a quantised copy
+// (model_loader/loader.py, process_weights_after_loading). PyTorch's caching allocator puts copies into the
+// gaps that earlier originals left, and can give back only what is wholly free: a llama-3.1-8b keeps 0.26 GiB
+// more than its fp8 weights, in a real server as here.
+std::uint64_t loading_leftover_bytes(const std::vector<WeightSpec>& weights);
 
 }  // namespace tpsim::rank

@@ -19,7 +19,6 @@
 #include "rank/config/model_config.h"
 #include "rank/config/shard.h"
 #include "rank/config/weight_format.h"
-#include "rank/cost/monotone_price.h"
 #include "rank/cost/op_cost.h"
 
 namespace tpsim::rank {

@@ -1,5 +1,3 @@
-#include "rank/llm/weight_spec.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <list>
@@ -7,6 +5,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
+#include "rank/llm/layers.h"
 
 namespace tpsim::rank {
 namespace {

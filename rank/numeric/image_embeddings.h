@@ -13,10 +13,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rank/numeric/image_mask.h"
+#include "rank/numeric/pass.h"
 #include "rank/numeric/token_batch.h"
 #include "rank/numeric/vision/image_encoder.h"
-#include "rank/vision/embedding_cache.h"
+#include "rank/vision/vision_encoder.h"
 
 namespace tpsim::rank {
 

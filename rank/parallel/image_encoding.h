@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "proto/forward.pb.h"
-#include "rank/vision/embedding_cache.h"
 #include "rank/vision/vision_encoder.h"
 
 namespace tpsim::rank {

@@ -1,11 +1,15 @@
 #include "rank/parallel/local_ranks.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <numeric>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "proto/base/archive.h"
+#include "proto/base/error.h"
 
 namespace tpsim::rank {
 namespace {
@@ -32,6 +36,14 @@ template <typename T>
 void append(std::vector<char>& answer, const T& value) {
   const char* const bytes = reinterpret_cast<const char*>(&value);
   answer.insert(answer.end(), bytes, bytes + sizeof value);
+}
+
+// The whole of `text` as a number, locale or not.
+template <typename Number>
+bool parse_whole(std::string_view text, Number& number) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end;
 }
 
 }  // namespace
@@ -307,5 +319,29 @@ scheduler::StepOutcome ModeledExecutor::forward(const proto::ForwardBatch& batch
 void ModeledExecutor::save(StateWriter& state) { state(ranks_); }
 
 void ModeledExecutor::load(StateReader& state) { state(ranks_); }
+
+std::vector<double> parse_rank_slowdowns(std::span<const std::string> values, std::uint32_t tp_size) {
+  std::vector<double> factors(tp_size, 1.0);
+  std::vector<bool> named(tp_size, false);
+  for (const std::string& value : values) {
+    const std::size_t colon = value.find(':');
+    std::uint32_t rank = 0;
+    double factor = 0;
+    if (colon == std::string::npos || !parse_whole(std::string_view(value).substr(0, colon), rank) ||
+        !parse_whole(std::string_view(value).substr(colon + 1), factor) || !std::isfinite(factor)) {
+      throw_user_error("--rank-slowdown {}: expected RANK:FACTOR, for example 3:1.2", value);
+    }
+    if (rank >= tp_size) {
+      throw_user_error("--rank-slowdown {}: --tp {} has ranks 0 to {}", value, tp_size, tp_size - 1);
+    }
+    if (factor < 1.0) {
+      throw_user_error("--rank-slowdown {}: the factor must be at least 1 (1.2 = 20% slower)", value);
+    }
+    if (named[rank]) throw_user_error("--rank-slowdown {}: rank {} is named twice", value, rank);
+    named[rank] = true;
+    factors[rank] = factor;
+  }
+  return factors;
+}
 
 }  // namespace tpsim::rank

@@ -20,7 +20,7 @@
 #include <span>
 #include <vector>
 
-#include "rank/numeric/draft_tree.h"
+#include "rank/numeric/sampler.h"
 #include "rank/numeric/token_batch.h"
 
 namespace tpsim::rank {

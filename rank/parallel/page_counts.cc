@@ -1,6 +1,6 @@
-#include "rank/parallel/page_counts.h"
-
 #include <algorithm>
+
+#include "rank/parallel/rank_state.h"
 
 namespace tpsim::rank {
 namespace {

@@ -1,5 +1,3 @@
-#include "rank/weights/quantised_tensor.h"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -12,6 +10,7 @@
 #include "proto/base/ceil_div.h"
 #include "proto/base/error.h"
 #include "proto/base/number_format.h"
+#include "rank/weights/checkpoint.h"
 #include "rank/weights/stored_type.h"
 
 namespace tpsim::rank {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "proto/base/error.h"
+#include "rank/weights/checkpoint.h"
 #include "rank/weights/checkpoint_json.h"
-#include "rank/weights/quantised_tensor.h"
 #include "rank/weights/safetensors.h"
 #include "rank/weights/stored_type.h"
 #include "tests/fuzz/fuzz_targets.h"

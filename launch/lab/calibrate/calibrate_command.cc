@@ -27,7 +27,7 @@
 #include "proto/base/output_file.h"
 #include "proto/base/stop_flag.h"
 #include "rank/cost/hardware.h"
-#include "rank/parallel/task_farm.h"
+#include "rank/parallel/farm.h"
 
 namespace tpsim::launch {
 namespace {

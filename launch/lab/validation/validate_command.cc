@@ -31,7 +31,7 @@
 #include "proto/base/stop_flag.h"
 #include "rank/cost/hardware.h"
 #include "rank/parallel/deployment_executor.h"
-#include "rank/parallel/task_farm.h"
+#include "rank/parallel/farm.h"
 
 namespace tpsim::launch {
 namespace {

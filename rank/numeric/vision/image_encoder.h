@@ -16,7 +16,6 @@
 #include "rank/linear/thread_pool.h"
 #include "rank/numeric/collectives.h"
 #include "rank/numeric/vision/tower.h"
-#include "rank/numeric/vision/tower_ranks.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {

@@ -12,7 +12,7 @@
 #include "rank/linear/vector_ops.h"
 #include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower.h"
-#include "rank/numeric/vision/vit_layers.h"
+#include "rank/numeric/vision/tower_layers.h"
 
 namespace tpsim::rank {
 namespace {

@@ -1,6 +1,4 @@
 // Pipeline stages: which layers, weights, memory and prices each has.
-#include "rank/config/pipeline.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "attention/selection/registry.h"
+#include "rank/config/shard.h"
 #include "rank/cost/hardware.h"
 #include "rank/llm/layers.h"
 #include "rank/llm/memory.h"

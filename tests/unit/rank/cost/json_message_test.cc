@@ -1,5 +1,3 @@
-#include "rank/cost/json_message.h"
-
 #include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 
 #include "proto/hardware.pb.h"
 #include "rank/catalogue/catalogue.h"
+#include "rank/cost/hardware.h"
 
 namespace tpsim::rank {
 namespace {

@@ -1,10 +1,10 @@
-#include "rank/cost/monotone_price.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 #include <vector>
+
+#include "rank/cost/op_cost.h"
 
 namespace tpsim::rank {
 namespace {

@@ -8,7 +8,6 @@
 #include "rank/cost/hardware.h"
 #include "rank/llm/layers.h"
 #include "rank/llm/memory.h"
-#include "rank/llm/weight_spec.h"
 #include "tests/unit/rank/config/errors.h"
 
 namespace tpsim::rank {

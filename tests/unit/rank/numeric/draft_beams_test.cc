@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "rank/numeric/draft_tree.h"
+#include "rank/numeric/sampler.h"
 
 namespace tpsim::rank {
 namespace {

@@ -1,7 +1,5 @@
 // Verification of drafts against a plain reference, on a million random trees: the accepted path, the KV that
 // is kept, the pages that are given back.
-#include "rank/numeric/draft_tree.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "kvcache/pools/page_allocator.h"
+#include "rank/numeric/sampler.h"
 
 namespace tpsim::rank {
 namespace {

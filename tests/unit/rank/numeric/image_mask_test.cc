@@ -1,13 +1,13 @@
 // What Gemma 3's image tokens see, against SGLang's prepare_attn_masks done step by step and the end of its
 // kernel's loop, over random prompts, chunks and windows; and what Transformers computes where one tile has
 // all.
-#include "rank/numeric/image_mask.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 #include <vector>
+
+#include "rank/numeric/pass.h"
 
 namespace tpsim::rank {
 namespace {

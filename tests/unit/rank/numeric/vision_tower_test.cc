@@ -16,7 +16,7 @@
 
 #include "rank/config/rope.h"
 #include "rank/numeric/dense_reference.h"
-#include "rank/numeric/image_mask.h"
+#include "rank/numeric/pass.h"
 #include "rank/numeric/vision/image_encoder.h"
 #include "rank/numeric/vision/patches.h"
 #include "rank/numeric/vision/tower_layers.h"

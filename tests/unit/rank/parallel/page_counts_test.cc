@@ -1,11 +1,11 @@
-#include "rank/parallel/page_counts.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 #include <utility>
 #include <vector>
+
+#include "rank/parallel/rank_state.h"
 
 namespace tpsim::rank {
 namespace {

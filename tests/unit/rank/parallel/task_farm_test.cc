@@ -1,10 +1,10 @@
-#include "rank/parallel/task_farm.h"
-
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <stdexcept>
 #include <thread>
+
+#include "rank/parallel/farm.h"
 
 namespace tpsim::rank {
 namespace {

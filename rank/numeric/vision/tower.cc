@@ -1,4 +1,4 @@
-#include "rank/numeric/vision/tower_ranks.h"
+#include "rank/numeric/vision/tower.h"
 
 #include <algorithm>
 
