@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "attention/backend.h"
+#include "attention/plan.h"
 #include "attention/plan_cost.h"
 #include "attention/planned_backend.h"
 #include "attention/sparse_cost.h"
-#include "attention/sparse_plan.h"
 #include "launch/lab/kernels/kernel_table.h"
 
 namespace tpsim::kernels {

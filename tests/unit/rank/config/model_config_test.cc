@@ -244,7 +244,7 @@ TEST(ModelConfig, SlidingWindows) {
 
 // Mistral Small 4 keeps the name of a dense model, and has latents and experts.
 TEST(ModelConfig, WhatNoReaderOfTheFamilyAsksForIsRefused) {
-  for (const char* key : {"kv_lora_rank", "n_routed_experts", "sliding_window", "index_topk"}) {
+  for (const char* key : {"kv_lora_rank", "n_routed_experts", "hc_mult", "index_topk"}) {
     Json json = llama();
     json[key] = 128;
     EXPECT_THAT(refused(json), AllOf(HasSubstr(key), HasSubstr("128"), HasSubstr("LlamaForCausalLM"))) << key;
