@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -40,35 +39,6 @@ std::string served_less(const proto::ComparisonReport& report,
   if (others == 0) return "";
   if (others > kNamed) names += fmt::format(" and {} more", others - kNamed);
   return "; not compared, because less was served: " + names;
-}
-
-std::vector<std::string> row_of(const proto::ComparisonReport& report, const proto::RunReport& run,
-                                bool best) {
-  std::vector<std::string> row = {
-      (best ? "* " : "  ") + run.backend() + (run.stopped_early() ? " (stopped early)" : ""),
-      format_figure(run.request_throughput())};
-  append(row, goodput_cells(report, run));
-  append(row, {format_figure(run.input_throughput()), format_figure(run.output_throughput()),
-               format_figure(run.mean_ttft_ms()), format_figure(run.p99_ttft_ms()),
-               format_figure(run.mean_tpot_ms()), format_figure(run.p99_tpot_ms()),
-               format_figure(run.p99_itl_ms()), format_figure(run.mean_e2e_latency_ms() / 1e3),
-               fmt::format("{:.1f}", run.cache_hit_rate() * 100),
-               fmt::format("{:.1f}", run.peak_kv_usage() * 100), std::to_string(run.retractions())});
-  return row;
-}
-
-std::string early_turns(const proto::RunReport& run) {
-  return fmt::format("{} of {}", run.early_turns(), run.turns());
-}
-
-// A line about the runs that replied to answers which were not there; empty where there are none.
-std::string early_turns_line(const proto::ComparisonReport& report) {
-  std::string line;
-  for (const proto::RunReport& run : report.runs()) {
-    if (run.early_turns() > 0)
-      line += fmt::format("{} {} {}", line.empty() ? "" : ",", run.backend(), early_turns(run));
-  }
-  return line.empty() ? line : fmt::format("\nTurns sent before the answer they reply to:{}\n", line);
 }
 
 // A figure that is chosen by before throughput and latency, where the user asked for it.
@@ -245,127 +215,6 @@ void choose_best(proto::ComparisonReport& report) {
   if (finished < planned)
     *report.mutable_best_reason() +=
         fmt::format("; stopped early, of the {} of {} that were finished", finished, planned);
-}
-
-// Of --attention-backends all; empty where everything that was named ran.
-std::string refused_backends(const proto::ComparisonReport& report) {
-  std::string out;
-  if (!report.refused().empty()) out += "\nNot possible:\n";
-  for (const proto::RefusedSetting& refused : report.refused()) {
-    const auto name = refused.settings().find(std::string(kBackendAxis));
-    out +=
-        fmt::format("  {:<22} {}\n", name == refused.settings().end() ? "" : name->second, refused.reason());
-  }
-  for (const std::string& left_out : report.left_out()) out += fmt::format("\nLeft out: {}\n", left_out);
-  return out;
-}
-
-constexpr std::string_view kWallClock =
-    "wall clock of the emulated cluster: ranks compute on this machine, not on GPUs";
-
-std::string comparison_table(const proto::ComparisonReport& report, bool colour) {
-  std::vector<std::string> head = {"  backend", "req/s"};
-  append(head, goodput_heads(report));
-  append(head, {"input tok/s", "output tok/s", "TTFT ms", "p99", "TPOT ms", "p99", "ITL p99", "latency s",
-                "hit %", "KV peak %", "retracted"});
-  std::vector<std::vector<std::string>> rows = {std::move(head)};
-  for (const proto::RunReport& run : report.runs()) rows.push_back(row_of(report, run, is_best(report, run)));
-  std::string out = to_text({rows}, colour);
-  out += early_turns_line(report);
-  out += goodput_lines(report);
-  out += error_band_lines(report) + extrapolation_lines(report);
-  if (!report.runs().empty() && report.runs(0).clock() == "wall")
-    out += "\n" + std::string(kWallClock) + "\n";
-  out += refused_backends(report);
-  out += report.best().empty() ? "\nNo best backend: " : "\nBest: " + report.best() + " (";
-  out += report.best_reason() + (report.best().empty() ? "\n" : ")\n");
-  out += certainty_line(report);
-  return out;
-}
-
-std::string run_summary(const proto::RunReport& r) {
-  std::string out;
-  const auto line = [&out](std::string_view name, const std::string& value) {
-    fmt::format_to(std::back_inserter(out), "{:<34}{}\n", name, value);
-  };
-  line("Backend (prefill+decode):", r.backend());
-  if (r.clock() == "wall") line("Clock:", std::string(kWallClock));
-  line("Successful requests:", std::to_string(r.completed()));
-  if (r.failed() > 0) line("Refused requests:", std::to_string(r.failed()));
-  if (r.has_cancelled()) line("Cancelled requests:", std::to_string(r.cancelled()));
-  if (r.session_mode() == "timestamps")
-    line("Early turns:", early_turns(r) + " sent before the answer they reply to");
-  line("Benchmark duration (s):", format_figure(r.duration()));
-  line("Total input tokens:", std::to_string(r.total_input_tokens()));
-  line("Total generated tokens:", std::to_string(r.total_output_tokens()));
-  line("Request throughput (req/s):", format_figure(r.request_throughput()));
-  if (r.has_request_goodput())
-    line("Request goodput (req/s):",
-         fmt::format("{} ({:.2f} % of requests within {})", format_figure(r.request_goodput()),
-                     r.goodput_share() * 100, r.server_args().at("goodput")));
-  if (r.has_max_goodput_search()) line("Max goodput rate:", r.max_goodput_search().message());
-  if (r.has_overload()) line("Overload:", r.overload().message());
-  line("Input token throughput (tok/s):", format_figure(r.input_throughput()));
-  line("Output token throughput (tok/s):", format_figure(r.output_throughput()));
-  line("Total token throughput (tok/s):", format_figure(r.total_throughput()));
-  line("Concurrency:", format_figure(r.concurrency()));
-  const auto three = [&line](const char* name, double mean, double median, double p99) {
-    line(name, fmt::format("mean {}, median {}, p99 {}", format_figure(mean), format_figure(median),
-                           format_figure(p99)));
-  };
-  three("Time to first token (ms):", r.mean_ttft_ms(), r.median_ttft_ms(), r.p99_ttft_ms());
-  three("Time per output token (ms):", r.mean_tpot_ms(), r.median_tpot_ms(), r.p99_tpot_ms());
-  three("Inter-token latency (ms):", r.mean_itl_ms(), r.median_itl_ms(), r.p99_itl_ms());
-  three("End-to-end latency (ms):", r.mean_e2e_latency_ms(), r.median_e2e_latency_ms(),
-        r.p99_e2e_latency_ms());
-  if (r.has_percentile_error())
-    line("  accuracy of percentiles", fmt::format("within {:.2g} %", r.percentile_error() * 100));
-  if (r.has_error_bands()) {
-    line("Likely if measured (8 of 10):", error_band_text(r));
-    line("  as far off as", error_band_basis(r));
-  }
-  for (const proto::Extrapolation& beyond : r.extrapolations())
-    line("Beyond what was measured:", beyond.message());
-  line("Cache hit rate:", fmt::format("{:.1f} %", r.cache_hit_rate() * 100));
-  if (r.has_images())
-    line("Images:",
-         fmt::format("{} ({} tokens), {} encoded, {} embeddings reused, encoder {:.1f} % of GPU time",
-                     r.images().images(), r.images().image_tokens(), r.images().encoded(),
-                     r.images().cache_hits(), r.images().encoder_share() * 100));
-  line("Peak KV usage:", fmt::format("{:.1f} % of {} tokens", r.peak_kv_usage() * 100, r.kv_pool_tokens()));
-  if (r.swa_pool_tokens() > 0)
-    line("Peak usage of the window pool:",
-         fmt::format("{:.1f} % of {} tokens", r.peak_swa_usage() * 100, r.swa_pool_tokens()));
-  if (r.state_pool_slots() > 0)
-    line("States held, most at once:",
-         fmt::format("{} of {}, {:.1f} % by running requests; {} cached ones used", r.peak_states(),
-                     r.state_pool_slots(), r.peak_state_usage() * 100, r.state_hits()));
-  line("Retractions:", std::to_string(r.retractions()));
-  line("Steps (prefill, decode, mixed):",
-       fmt::format("{} ({}, {}, {})", r.steps(), r.prefill_steps(), r.decode_steps(), r.mixed_steps()));
-  if (r.has_pp_size()) {
-    std::vector<std::string> busy;
-    for (const proto::PipelineStage& stage : r.pipeline_stages())
-      busy.push_back(fmt::format("{:.1f}", (1 - stage.idle_fraction()) * 100));
-    line("Pipeline stages busy (%):",
-         fmt::format("{} (bubbles {:.1f} %)", fmt::join(busy, ", "), r.pipeline_bubble_fraction() * 100));
-  }
-  if (r.has_accept_length()) {
-    const proto::Speculation& s = r.speculation();
-    line("Tokens of a speculative step:",
-         fmt::format("{:.2f} ({} of {} drafts)", r.accept_length(), s.algorithm(), s.num_draft_tokens()));
-    if (s.verify_share() > 0)
-      line("Draft, verify, extend:", fmt::format("{:.0f} %, {:.0f} %, {:.0f} %", 100 * s.draft_share(),
-                                                 100 * s.verify_share(), 100 * s.draft_extend_share()));
-    if (s.has_tpot_speedup())
-      line("Median TPOT without, over with:", fmt::format("{:.2f}", s.tpot_speedup()));
-  }
-  if (r.cuda_graphs() > 0)
-    line("Decode steps in CUDA graphs:",
-         fmt::format("{:.1f} % ({} sizes captured in {:.1f} s, {:.2f} GB)", r.replayed_fraction() * 100,
-                     r.cuda_graphs(), r.cuda_graph_capture_seconds(),
-                     static_cast<double>(r.cuda_graph_bytes()) / 1e9));
-  return out;
 }
 
 }  // namespace tpsim::launch

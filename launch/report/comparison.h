@@ -1,4 +1,4 @@
-// How the runs of a comparison are called, which one is best, and the tables that are printed.
+// How the runs of a comparison are called, and which one is best.
 #pragma once
 
 #include <string>
@@ -43,10 +43,5 @@ Choice choose_among(const proto::ComparisonReport& report, const std::vector<con
 // Fills best, best_reason and best_setting by the rule above. Of a comparison that stopped early there is a
 // best run only where two or more were finished.
 void choose_best(proto::ComparisonReport& report);
-
-// Aligned columns, the best run marked with a star, and the reason. `colour`: ANSI.
-std::string comparison_table(const proto::ComparisonReport& report, bool colour);
-// The result block of one run.
-std::string run_summary(const proto::RunReport& report);
 
 }  // namespace tpsim::launch

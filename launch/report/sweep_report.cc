@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launch/report/comparison.h"
+#include "launch/report/comparison_table.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/text_table.h"
 

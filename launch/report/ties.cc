@@ -11,6 +11,7 @@
 
 #include "launch/error_bands/error_band.h"
 #include "launch/report/comparison.h"
+#include "launch/report/comparison_table.h"
 #include "launch/report/text_table.h"
 
 namespace tpsim::launch {

@@ -19,6 +19,7 @@
 #include "launch/cli/terminal.h"
 #include "launch/error_bands/residuals.h"
 #include "launch/report/comparison.h"
+#include "launch/report/comparison_table.h"
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/sweep_report.h"

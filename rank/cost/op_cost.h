@@ -28,6 +28,7 @@
 #include "proto/hardware.pb.h"
 #include "rank/config/weight_format.h"
 #include "rank/cost/matrix_kernel.h"
+#include "rank/cost/routed_experts.h"
 
 namespace tpsim::rank {
 
@@ -126,34 +127,6 @@ inline constexpr std::string_view kTrtllmBlockClass = "gemm.fp8_block.flashinfer
 bool use_trtllm_blocks(proto::HardwareProfile& profile);
 // Names of OperatorEfficiency.operator_class but for attention.
 std::span<const std::string_view> operator_classes();
-
-// The routed experts of one layer, gate-up and down projection, on one rank.
-struct RoutedExperts {
-  double tokens = 0;  // of all ranks that share the experts
-  std::uint64_t hidden = 0;
-  std::uint64_t width = 0;    // of one expert on this rank
-  std::uint32_t experts = 0;  // of this rank
-  std::uint32_t top_k = 0;
-  std::uint32_t ep_size = 1;  // ranks with other experts: this one gets 1 / ep_size of the rows
-  // Rows of this rank and experts that have any, where choices are not even (rank/llm/expert_load.h); 0:
-  // they are.
-  double rows = 0;
-  double hit = 0;
-  bool only_own_rows = false;  // an all-to-all brings this rank its rows, and no others
-  // The rows go round the experts in turn, as in measurements, and are not each token's own choice.
-  bool in_turn = false;
-  // All tokens choose the same few experts, as with dummy weights: `experts` are these. No measured kernel
-  // was so, and corrections of those that were, with few rows an expert, are not for it.
-  bool same_choice = false;
-  std::uint32_t loaded_experts = 0;  // of this rank, where `experts` are those in use; 0: `experts`
-};
-
-// Rows that a rank's experts work on.
-struct ExpertWork {
-  double rows = 0;      // of this rank
-  double all_rows = 0;  // that the passes between and behind the products go over
-  double hit = 0;       // experts of this rank with rows
-};
 
 // An operator class as a profile has it.
 struct PricedClass {

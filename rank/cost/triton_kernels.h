@@ -7,11 +7,14 @@
 // (make_default_opt_flags_nvidia of matmul_ogs_details/opt_flags.py with SGLang's split_k = 1 and 8 warps).
 #pragma once
 
+#include "attention/backend.h"
 #include "proto/coefficients.h"
 #include "rank/config/weight_format.h"
-#include "rank/cost/op_cost.h"
+#include "rank/cost/routed_experts.h"
 
 namespace tpsim::rank {
+
+using attention::KernelCost;
 
 struct TritonExpertsPlan {
   double block_rows = 0;  // of a tile: 16, 32, 64 or 128

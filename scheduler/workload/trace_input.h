@@ -15,6 +15,16 @@
 
 namespace tpsim::scheduler {
 
+// How a trace file is read.
+struct ReadOptions {
+  std::string format = "auto";  // "auto" or one of trace_format_names()
+  std::size_t num_prompts = 0;  // keep the first so many requests; 0 = all. The rest is not looked at.
+  bool sort = false;            // put requests in order of arrival; false: refuse a file that is not
+};
+
+// The names that ReadOptions::format accepts besides "auto".
+std::vector<std::string> trace_format_names();
+
 class ByteSource {
  public:
   virtual ~ByteSource() = default;

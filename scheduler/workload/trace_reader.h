@@ -9,18 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "scheduler/workload/trace_input.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
-
-struct ReadOptions {
-  std::string format = "auto";  // "auto" or one of trace_format_names()
-  std::size_t num_prompts = 0;  // keep the first so many requests; 0 = all. The rest is not looked at.
-  bool sort = false;            // put requests in order of arrival; false: refuse a file that is not
-};
-
-// The names that ReadOptions::format accepts besides "auto".
-std::vector<std::string> trace_format_names();
 
 // Plain or gzip-compressed, told by the first bytes. Throws UserError "FILE:LINE: what is wrong; what would
 // be right" for anything that is not a complete, ordered trace of at least one request.

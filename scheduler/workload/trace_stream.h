@@ -16,7 +16,6 @@
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_formats.h"
 #include "scheduler/workload/trace_input.h"
-#include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::scheduler {
 

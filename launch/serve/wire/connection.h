@@ -62,22 +62,22 @@ class RequestReader {
   std::string sentence_;
 };
 
-class Connection final : public std::enable_shared_from_this<Connection> {
+class Connection final : public OpenConnection, public std::enable_shared_from_this<Connection> {
  public:
   using Clock = std::chrono::steady_clock;
   using ErrorCode = boost::system::error_code;
 
   // `socket` runs on `worker`, whose thread is the only one that comes here.
   Connection(boost::asio::ip::tcp::socket socket, Worker& worker);
-  ~Connection();
+  ~Connection() override;
   void start();
   // Answers with `response` whatever may come, and closes.
   void turn_away(const HttpResponse& response);
   // Closes the connection if it was silent for too long.
-  void sweep(Clock::time_point now);
+  void sweep(Clock::time_point now) override;
   // Ends after the present exchange; at once where there is none.
-  void drain();
-  void close();
+  void drain() override;
+  void close() override;
 
  private:
   class OpenExchange;

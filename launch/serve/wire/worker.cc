@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "launch/serve/wire/connection.h"
 #include "launch/serve/wire/http_message.h"
 
 namespace tpsim::launch {

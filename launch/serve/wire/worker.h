@@ -21,7 +21,14 @@
 
 namespace tpsim::launch {
 
-class Connection;
+// A connection as the thread that it lives on sees it. All on that thread.
+class OpenConnection {
+ public:
+  virtual ~OpenConnection() = default;
+  virtual void close() = 0;
+  virtual void drain() = 0;
+  virtual void sweep(std::chrono::steady_clock::time_point now) = 0;
+};
 
 // Of all threads together.
 struct WireCounters {
@@ -44,8 +51,8 @@ class Worker final : public WireThread {
   boost::asio::io_context& io() { return io_; }
 
   // On the worker's thread.
-  void add(std::shared_ptr<Connection> connection) { connections_.insert(std::move(connection)); }
-  void remove(const std::shared_ptr<Connection>& connection) { connections_.erase(connection); }
+  void add(std::shared_ptr<OpenConnection> connection) { connections_.insert(std::move(connection)); }
+  void remove(const std::shared_ptr<OpenConnection>& connection) { connections_.erase(connection); }
   const WireConfig& config() const { return config_; }
   HttpHandler& handler() { return handler_; }
   WireCounters& counters() { return counters_; }
@@ -55,7 +62,9 @@ class Worker final : public WireThread {
 
  private:
   // All of them, which may go while they are told something.
-  std::vector<std::shared_ptr<Connection>> open() const { return {connections_.begin(), connections_.end()}; }
+  std::vector<std::shared_ptr<OpenConnection>> open() const {
+    return {connections_.begin(), connections_.end()};
+  }
   void sweep();
   void run_due();
 
@@ -67,7 +76,7 @@ class Worker final : public WireThread {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::steady_timer timer_, due_timer_;
   std::multimap<std::chrono::steady_clock::time_point, std::function<void()>> due_;
-  std::unordered_set<std::shared_ptr<Connection>> connections_;
+  std::unordered_set<std::shared_ptr<OpenConnection>> connections_;
   std::string scratch_;  // what is being received
   std::string date_;
   std::thread thread_;

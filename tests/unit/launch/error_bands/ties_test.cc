@@ -7,6 +7,7 @@
 
 #include "launch/error_bands/error_band.h"
 #include "launch/report/comparison.h"
+#include "launch/report/comparison_table.h"
 #include "tests/unit/launch/error_bands/made_up.h"
 
 namespace tpsim::launch {

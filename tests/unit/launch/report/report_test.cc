@@ -8,6 +8,7 @@
 #include <string>
 
 #include "launch/report/comparison.h"
+#include "launch/report/comparison_table.h"
 #include "launch/report/csv_writer.h"
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
