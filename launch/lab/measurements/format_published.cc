@@ -78,14 +78,20 @@ std::vector<std::string> server_flags(std::string_view launch, const scheduler::
   return words;
 }
 
-std::optional<double> first_time(const CsvRows& cells, std::string_view mean, std::string_view median) {
-  const std::optional<double> value = cells.optional_time(mean);
-  return value ? value : cells.optional_time(median);
+// Nothing where a page has no figure, or 0 for one that its benchmark did not take.
+std::optional<double> figure(const CsvRows& cells, std::string_view column) {
+  const double value = cells.text(column).empty() ? 0 : cells.number(column);
+  return value > 0 ? std::optional(value) : std::nullopt;
+}
+
+std::optional<double> mean_or_median(const CsvRows& cells, std::string_view mean, std::string_view median) {
+  const std::optional<double> value = figure(cells, mean);
+  return value ? value : figure(cells, median);
 }
 
 // Mean tokens of a request's share in the column; 0 where it is empty.
 std::uint64_t mean_tokens(const CsvRows& cells, std::string_view total, std::uint64_t prompts) {
-  const std::optional<double> tokens = cells.optional_time(total);
+  const std::optional<double> tokens = figure(cells, total);
   return tokens ? static_cast<std::uint64_t>(std::llround(*tokens / static_cast<double>(prompts))) : 0;
 }
 
@@ -142,23 +148,25 @@ MeasuredLoad load_of(const CsvRows& cells) {
   if (load.hardware.empty()) load.refusal = "its GPU was not published";
   if (!tp.empty()) {
     const auto [end, error] = std::from_chars(tp.data(), tp.data() + tp.size(), load.tp);
-    if (error != std::errc() || end != tp.data() + tp.size() || load.tp < 1)
-      place.fail("--tp {} of the launch line is not a number of GPUs", tp);
+    if (error != std::errc() || end != tp.data() + tp.size() || load.tp < 1) {
+      load.tp = 1;
+      load.refusal = fmt::format("--tp {} of its launch line is not a number of GPUs", tp);
+    }
   }
   load.settings = fmt::format("{}", fmt::join(flags, " "));
   add_server({.model_path = path, .version = cells.text("sglang_version")}, load);
   add_flags(load.flags, flags);
-  if (const std::optional<double> kept = cells.optional_time("accept_length")) {
+  if (const std::optional<double> kept = figure(cells, "accept_length")) {
     load.accept_lens = {{0, *kept}};
     load.accept_together = true;
   }
   const std::uint64_t prompts = cells.count("num_prompts", 1, 1U << 30);
   offer(cells, prompts, load);
-  load.measured.ttft_ms = first_time(cells, "mean_ttft_ms", "median_ttft_ms");
-  load.measured.tpot_ms = first_time(cells, "mean_tpot_ms", "median_tpot_ms");
-  load.measured.e2e_ms = first_time(cells, "mean_e2e_ms", "median_e2e_ms");
-  load.measured.duration_s = cells.optional_time("duration_s");
-  load.measured.output_throughput = cells.optional_time("output_throughput");
+  load.measured.ttft_ms = mean_or_median(cells, "mean_ttft_ms", "median_ttft_ms");
+  load.measured.tpot_ms = mean_or_median(cells, "mean_tpot_ms", "median_tpot_ms");
+  load.measured.e2e_ms = mean_or_median(cells, "mean_e2e_ms", "median_e2e_ms");
+  load.measured.duration_s = figure(cells, "duration_s");
+  load.measured.output_throughput = figure(cells, "output_throughput");
   return load;
 }
 
