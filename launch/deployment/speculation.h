@@ -3,7 +3,7 @@
 //
 // Source: SGLang 0.5.23 arg_groups/speculative_hook.py (_handle_eagle_family, _handle_ngram,
 // _auto_choose_speculative_params), 0.5.12 server_args.py (_handle_speculative_decoding), and the rules of
-// the attention backend documentation, which attention/combination.cc has.
+// the attention backend documentation, which attention/selection/combination.cc has.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ import statistics
 import client_tests
 from client_tests import ClientTest
 
-ASKING = 0.53e-3  # seconds from the fitted client's stamp until its request is out (scheduler/client_share.h)
+ASKING = 0.53e-3  # seconds from the fitted client's stamp until its request is out (scheduler/config.h)
 QUIET = 0.4e-3  # seconds that a token in a hundred leaves late where the server has the machine for itself
 FIGURES = ["mean_ttft_ms", "median_ttft_ms", "mean_tpot_ms", "median_tpot_ms"]
 
