@@ -177,7 +177,7 @@ class ResumedRuns : public ::testing::TestWithParam<int> {};
 
 TEST_P(ResumedRuns, AreTheRunsThatWereNeverInterrupted) {
   const char* const asked = std::getenv("TPSIM_RESUMED_RUNS");
-  const int rounds = asked != nullptr ? std::stoi(asked) : std::getenv("TPSIM_LONG") != nullptr ? 3'000 : 60;
+  const int rounds = asked != nullptr ? std::stoi(asked) : std::getenv("TPSIM_LONG") != nullptr ? 1'000 : 60;
   for (int round = 0; round < rounds && !HasFailure(); ++round) {
     const std::uint64_t seed =
         static_cast<std::uint64_t>(GetParam()) * 1'000'000 + static_cast<std::uint64_t>(round);
