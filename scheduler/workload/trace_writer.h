@@ -17,8 +17,8 @@ std::vector<std::string> writable_format_names();
 // Throws UserError that names the request, counted from 1, that the format cannot hold.
 std::string format_trace(const Workload& workload, const std::string& format);
 
-// Writes `text` to `path` as an OutputFile (proto/base/output_file.h). Returns whether that is standard output.
-// Throws UserError where it cannot be written.
+// Writes `text` to `path` as an OutputFile (proto/base/output_file.h). Returns whether that is standard
+// output. Throws UserError where it cannot be written.
 bool write_trace_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace tpsim::scheduler
