@@ -34,17 +34,6 @@ namespace tpsim::rank {
 
 using attention::KernelCost;
 
-// base^exponent by multiplication alone: processes compare prices bit for bit, and the last bits of a
-// library's exponential differ between processors.
-inline double power(double base, std::uint64_t exponent) {
-  double result = 1;
-  for (; exponent > 0; exponent /= 2) {
-    if (exponent % 2 == 1) result *= base;
-    base *= base;
-  }
-  return result;
-}
-
 // Prices that never fall as an operator's work grows.
 //
 // Measured kernels do fall at places (a library changes its tile, or the call before was a slow one), and
@@ -149,7 +138,6 @@ class OperatorCosts {
   MatrixClass experts(TrtllmExperts chosen, const RoutedExperts& experts,
                       const WeightFormat& weight = {}) const;
   KernelCost moe(MatrixClass kernel, const RoutedExperts& experts, const WeightFormat& weight = {}) const;
-  static ExpertWork work_of(const RoutedExperts& experts);
   // SGLang's custom all-reduce where uses_custom_all_reduce(), NCCL's ring else.
   KernelCost all_reduce(double bytes, std::uint32_t gpus) const;
   // SGLang's conditions: 2, 4, 6 or 8 GPUs, messages up to 8 MiB, and NVLink between all of them unless they

@@ -33,4 +33,17 @@ struct ExpertWork {
   double hit = 0;       // experts of this rank with rows
 };
 
+ExpertWork work_of(const RoutedExperts& experts);
+
+// base^exponent by multiplication alone: processes compare prices bit for bit, and the last bits of a
+// library's exponential differ between processors.
+inline double power(double base, std::uint64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 == 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
 }  // namespace tpsim::rank

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "proto/base/ceil_div.h"
+
 namespace tpsim::rank {
 namespace {
 
@@ -44,7 +46,7 @@ TritonExpertsPlan plan_triton_experts(const RoutedExperts& experts, const Expert
           ? std::ceil(each / plan.block_rows)
           : std::max(1.0, each / plan.block_rows + (plan.block_rows - 1) / (2 * plan.block_rows));
   plan.blocks = work.hit * own;
-  plan.width = static_cast<double>((experts.width + kPadding - 1) / kPadding * kPadding);
+  plan.width = static_cast<double>(ceil_align(experts.width, kPadding));
   plan.up_tiles = plan.blocks * std::ceil(2 * plan.width / kColumns);
   plan.down_tiles = plan.blocks * std::ceil(static_cast<double>(experts.hidden) / kColumns);
   // Shared memory holds four stages of two small tiles, or of a large one.
@@ -94,7 +96,7 @@ KernelCost triton_experts_cost(const RoutedExperts& experts, const ExpertWork& w
     fewer.rows = experts.rows * fewer.tokens / experts.tokens;
     fewer.hit = std::min(experts.hit, fewer.rows);
     if (fewer.tokens < 1) continue;
-    const ExpertWork their = OperatorCosts::work_of(fewer);
+    const ExpertWork their = work_of(fewer);
     cost.seconds = std::max(cost.seconds, planned_cost(fewer, their, weight, coefficients, device).seconds);
   }
   return cost;

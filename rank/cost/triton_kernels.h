@@ -25,7 +25,7 @@ struct TritonExpertsPlan {
   double resident = 0;  // tiles that share a multiprocessor
 };
 
-// `work`: OperatorCosts::work_of(experts).
+// `work`: work_of(experts).
 TritonExpertsPlan plan_triton_experts(const RoutedExperts& experts, const ExpertWork& work);
 
 // What a GPU can do, in datasheet units.

@@ -31,7 +31,7 @@ std::vector<double> features_of(const std::string& name, const OperatorRow& row)
   if (is_collective(name)) return {row.bytes, static_cast<double>(row.gpus)};
   if (!name.starts_with("moe")) return {row.m, static_cast<double>(row.n), static_cast<double>(row.k)};
   const rank::RoutedExperts& e = row.experts;
-  const rank::ExpertWork work = rank::OperatorCosts::work_of(e);
+  const rank::ExpertWork work = rank::work_of(e);
   return {e.tokens,
           static_cast<double>(e.hidden),
           static_cast<double>(e.width),

@@ -10,13 +10,14 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 
 #include "launch/lab/measurements/csv_rows.h"
 #include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/measurements/server_account.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
 
 namespace tpsim::launch {
 namespace {
@@ -147,10 +148,10 @@ MeasuredLoad load_of(const CsvRows& cells) {
   load.hardware = cells.text("gpu");
   if (load.hardware.empty()) load.refusal = "its GPU was not published";
   if (!tp.empty()) {
-    const auto [end, error] = std::from_chars(tp.data(), tp.data() + tp.size(), load.tp);
-    if (error != std::errc() || end != tp.data() + tp.size() || load.tp < 1) {
-      load.tp = 1;
-      load.refusal = fmt::format("--tp {} of its launch line is not a number of GPUs", tp);
+    try {
+      load.tp = static_cast<std::uint32_t>(parse_count("--tp", tp, 1, 1024));
+    } catch (const UserError& error) {
+      load.refusal = error.what();
     }
   }
   load.settings = fmt::format("{}", fmt::join(flags, " "));
@@ -159,6 +160,7 @@ MeasuredLoad load_of(const CsvRows& cells) {
   if (const std::optional<double> kept = figure(cells, "accept_length")) {
     load.accept_lens = {{0, *kept}};
     load.accept_together = true;
+    add_flags(load.flags, {"--speculative-accept-rates", "trace"});
   }
   const std::uint64_t prompts = cells.count("num_prompts", 1, 1U << 30);
   offer(cells, prompts, load);

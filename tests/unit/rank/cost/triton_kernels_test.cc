@@ -26,7 +26,7 @@ RoutedExperts same_four(double tokens, std::uint64_t tp = 1, std::uint32_t exper
   return out;
 }
 TritonExpertsPlan plan(const RoutedExperts& experts) {
-  return plan_triton_experts(experts, OperatorCosts::work_of(experts));
+  return plan_triton_experts(experts, work_of(experts));
 }
 
 // As make_default_opt_flags_nvidia of triton_kernels says with 8 warps and split_k 1.
@@ -56,7 +56,7 @@ TEST(TritonKernels, TilesAreBlocksByColumns) {
   EXPECT_EQ(plan(same_four(1, 8)).width, 384);
   EXPECT_EQ(plan(same_four(1, 1)).width, 2880);
   // Of an even choice: a block for each expert that is hit, and its last one half full where it has more.
-  EXPECT_DOUBLE_EQ(plan(gpt_oss(16)).blocks, OperatorCosts::work_of(gpt_oss(16)).hit);
+  EXPECT_DOUBLE_EQ(plan(gpt_oss(16)).blocks, work_of(gpt_oss(16)).hit);
   EXPECT_NEAR(plan(gpt_oss(4096)).blocks, 4096 * 4 / 128.0 + 32 * 127.0 / 256, 1e-6);
 }
 
