@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "rank/cost/hardware.h"
+#include "rank/cost/op_cost.h"
 
 namespace tpsim::rank {
 namespace {
