@@ -44,10 +44,10 @@ std::string catalogue_key(const std::string& name) {
   std::string key = lower_case(name);
   for (const std::string_view publisher :
        {"meta-llama/", "qwen/", "mistralai/", "tinyllama/", "deepseek-ai/", "zai-org/", "moonshotai/",
-        "openai/", "google/", "microsoft/", "nvidia/", "opengvlab/", "meta-"}) {
+        "openai/", "google/", "microsoft/", "nvidia/", "opengvlab/", "minimaxai/", "internlm/", "meta-"}) {
     if (key.starts_with(publisher)) key.erase(0, publisher.size());
   }
-  for (const std::string_view part : {"-instruct", "-base", "-v0.3", "-chat-v1.0"}) {
+  for (const std::string_view part : {"-instruct", "-base", "-v0.3", "-chat-v1.0", "-2512"}) {
     const std::size_t at = key.find(part);
     if (at != std::string::npos) key.erase(at, part.size());
   }
@@ -62,10 +62,11 @@ std::optional<std::string> catalogue_config(const std::string& key) {
   if (const auto text = catalogue::find("models", key)) return std::string(*text);
   const Json& quantizations = releases().at("quantizations");
   if (const Json* const release = find_release(key)) {
+    const std::string text = *catalogue_config(release->at("of"));
+    if (const auto changes = release->find("changes"); changes != release->end())
+      return patched(text, *changes);
     const auto stored = release->find("quantization");
-    return patched(*catalogue_config(release->at("of")), stored == release->end()
-                                                             ? release->at("changes")
-                                                             : quantizations.at(stored->get<std::string>()));
+    return stored == release->end() ? text : patched(text, quantizations.at(stored->get<std::string>()));
   }
   constexpr std::string_view kFp8 = "-fp8";
   if (!key.starts_with("qwen3") || !key.ends_with(kFp8)) return std::nullopt;

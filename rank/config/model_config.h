@@ -225,6 +225,7 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
+  bool qk_norm_over_heads = false;  // MiniMax: over all heads of a layer at once, which its ranks share
   QuantizationConfig quantization;  // the checkpoint's; with --quantization what the server makes of it
   std::uint32_t weight_bytes = 2;   // per parameter; float32 checkpoints are served in 16 bit, as by SGLang
   std::vector<AttentionKind> attention;  // counted from `layers`; full attention first

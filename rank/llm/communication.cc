@@ -158,6 +158,9 @@ std::vector<Communication::Exchange> Communication::layers(const PassRows& rows)
   const double scattered = experts + dense - full;
   if (scattered > 0) scattered_layers(rows, scattered, out);
   if (layout.a2a()) expert_exchange(rows, experts, out);
+  // The sums of squares of a token's queries and of its keys, in fp32 (minimax_m2.py).
+  if (model_.qk_norm_over_heads)
+    all_reduce(double(rows.attention) * 2 * sizeof(float), shard_.attention.size, model_.num_layers, out);
   return out;
 }
 

@@ -350,8 +350,9 @@ class List {
     }
     if (shard_.stage.last()) add_vector("norm", hidden_, 1);
     if (model_.qk_norm) {
-      add_vector("q_norm", model_.head_dim, attention_layers());
-      add_vector("k_norm", model_.head_dim, attention_layers());
+      const bool all = model_.qk_norm_over_heads;
+      add_vector("q_norm", model_.head_dim * (all ? shard_.q_heads.count() : 1), attention_layers());
+      add_vector("k_norm", model_.head_dim * (all ? shard_.kv_heads.count() : 1), attention_layers());
     }
     if (model_.is_mla()) {
       if (model_.mla.q_lora_rank > 0) add_vector("q_a_layernorm", model_.mla.q_lora_rank, layers);

@@ -149,6 +149,11 @@ class Loader {
     layer.qkv = reader_.matrix(at, slices, reader_.type());
     layer.qkv_bias = reader_.bias(at, spec("qkv_proj"));
     load_output(at, layer);
+    if (model_.qk_norm_over_heads)
+      throw_user_error(
+          "--executor numeric: {} norms queries and keys over all heads at once, which is priced and not "
+          "computed; use --executor modeled",
+          model_.architecture);
     if (model_.qk_norm) {
       layer.q_norm = vector(at + "self_attn.", "q_norm");
       layer.k_norm = vector(at + "self_attn.", "k_norm");

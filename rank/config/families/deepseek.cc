@@ -1,6 +1,7 @@
-// DeepSeek V2, V3 and R1, Kimi K2 (which calls itself V3), V3.2 and GLM-5: latent attention, and experts
-// after the first dense layers. V3.2 and GLM-5 attend to the tokens that an indexer chooses; GLM-5's
-// successors have layers that take the choice of the layer before them.
+// DeepSeek V2, V3 and R1, Kimi K2 (which calls itself V3; K2.5 and K2.6 with an encoder before it),
+// GLM-4.7-Flash, V3.2 and GLM-5: latent attention, and experts after the first dense layers. V3.2 and GLM-5
+// attend to the tokens that an indexer chooses; GLM-5's successors have layers that take the choice of the
+// layer before them.
 #include <array>
 #include <string>
 #include <string_view>
@@ -77,11 +78,12 @@ void read_deepseek(const ConfigReader& config, ModelConfig& model) {
   const bool v2 = model.architecture == "DeepseekV2ForCausalLM";
   read_grouped_experts(config, model,
                        {.scoring = v2 ? ExpertScoring::kSoftmaxThenTopK : ExpertScoring::kSigmoid,
-                        .normalize_weights = is_sparse(model)});
+                        .normalize_weights = !v2 && model.architecture != "DeepseekV3ForCausalLM"});
   // SGLang fuses the shared expert of V3 and R1, and of GLM-5, whose class asks for the same numbers.
   MoeConfig& moe = model.moe;
-  if ((glm || model.architecture == "DeepseekV3ForCausalLM") && moe.num_experts == 256 &&
-      moe.num_shared_experts == 1)
+  const bool v3 = model.architecture == "DeepseekV3ForCausalLM";
+  const bool lite = model.architecture == "Glm4MoeLiteForCausalLM";  // whatever the number of its experts
+  if ((lite || ((glm || v3) && moe.num_experts == 256)) && moe.num_shared_experts == 1)
     moe.num_fused_shared_experts = 1;
 }
 
@@ -95,12 +97,14 @@ constexpr ArchitectureFacts with(bool ArchitectureFacts::*fact) {
   facts.*fact = true;
   return facts;
 }
-constexpr std::array<Architecture, 4> kDeepseekArchitectures = {{
+constexpr std::array<Architecture, 6> kDeepseekArchitectures = {{
     {.name = "DeepseekV2ForCausalLM",
      .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .grouped_topk = true}},
     {.name = "DeepseekV3ForCausalLM", .facts = with(&ArchitectureFacts::may_prefill_eagerly)},
     {.name = "DeepseekV32ForCausalLM", .facts = kDeepseekFacts},
     {.name = "GlmMoeDsaForCausalLM", .facts = with(&ArchitectureFacts::glm_sparse)},
+    {.name = "Glm4MoeLiteForCausalLM", .facts = kDeepseekFacts},
+    {.name = "KimiK25ForConditionalGeneration", .facts = with(&ArchitectureFacts::may_prefill_eagerly)},
 }};
 
 }  // namespace
