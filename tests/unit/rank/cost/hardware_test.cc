@@ -21,10 +21,11 @@ using Json = nlohmann::json;
 
 TEST(Hardware, EveryEntryOfTheCatalogueIsWhole) {
   EXPECT_EQ(hardware_catalogue(),
-            (std::vector<std::string>{
-                "a10",       "a100-pcie", "a100-sxm", "ascend-910b",  "b200", "b300",    "gb200",    "gh200",
-                "h100-pcie", "h100-sxm",  "h20",      "h200-sxm",     "l4",   "l40s",    "max-1550", "mi300x",
-                "mi325x",    "mi355x",    "rtx-4090", "rtx-pro-6000", "t4",   "xeon-amx"}));
+            (std::vector<std::string>{"a10",      "a100-pcie",    "a100-sxm", "ascend-910b", "b200",
+                                      "b300",     "gb200",        "gb300",    "gh200",       "h100-pcie",
+                                      "h100-sxm", "h20",          "h200-sxm", "l4",          "l40s",
+                                      "max-1550", "mi300x",       "mi325x",   "mi350x",      "mi355x",
+                                      "rtx-4090", "rtx-pro-6000", "t4",       "xeon-amx"}));
   for (const std::string& name : hardware_catalogue()) {
     const proto::HardwareProfile profile = load_hardware(name);
     EXPECT_EQ(profile.name(), name);
