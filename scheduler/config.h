@@ -182,8 +182,11 @@ struct LoadConfig {
   std::uint32_t max_concurrency = 0;
   ServiceLevels goodput;   // what is expected of each request; decides nothing but the report
   std::uint64_t seed = 1;  // of Poisson arrivals
-  // Copies of the first request, of at most 32 output tokens, served before the run begins. They leave their
-  // prefix in the cache, unless flush_cache, and are in no record and no figure of the scheduler.
+  // Served before the run begins: what earlier runs asked, as far as prompts begin as theirs did (tokens of
+  // each prompt, in order; further ones are new), and copies of the first request, of at most 32 output
+  // tokens. They leave their prefixes in the cache, unless flush_cache, and are in no record and no figure of
+  // the scheduler.
+  std::vector<std::uint32_t> prompts_before;
   std::uint32_t warmup_requests = 0;
   bool flush_cache = false;  // the run begins with an empty cache
   FrontEndConfig front_end;

@@ -149,7 +149,7 @@ class Run : public ReplicaEvents {
 
   proto::RunReport run() {
     try {
-      if (!resume() && offer_.warmup_requests > 0) warm_up();
+      if (!resume() && (offer_.warmup_requests > 0 || !offer_.prompts_before.empty())) warm_up();
       if (!stopped_) serve(load_, early_turns_);
     } catch (const ExecutorLost&) {
       stopped_ = true;  // whoever made the executor knows why
@@ -226,16 +226,26 @@ class Run : public ReplicaEvents {
   // As SGLang's serving benchmark warms a server up, at once but within the places of the run.
   void warm_up() {
     constexpr std::uint32_t kMostTokens = 32;
-    WorkloadRequest request = *workload_.read()();
-    request.session = 0;
-    request.max_new_tokens = std::min(request.max_new_tokens, kMostTokens);
-    // An answer may end earlier by itself.
-    if (request.output.size() > request.max_new_tokens) request.output.truncate(request.max_new_tokens);
-    Workload copies;
-    copies.requests.assign(offer_.warmup_requests, request);
+    const auto shortened = [](WorkloadRequest request, std::uint32_t tokens) {
+      request.session = 0;
+      request.max_new_tokens = std::min(request.max_new_tokens, tokens);
+      // An answer may end earlier by itself.
+      if (request.output.size() > request.max_new_tokens) request.output.truncate(request.max_new_tokens);
+      return request;
+    };
+    Workload before;
+    const auto next = workload_.read();
+    for (const std::uint32_t tokens : offer_.prompts_before) {
+      const std::shared_ptr<const WorkloadRequest> request = next();
+      if (request == nullptr) break;
+      before.requests.push_back(shortened(*request, 1));
+      if (before.requests.back().prompt.size() > tokens) before.requests.back().prompt.truncate(tokens);
+    }
+    before.requests.insert(before.requests.end(), offer_.warmup_requests,
+                           shortened(*workload_.read()(), kMostTokens));
     LoadConfig at_once;
     at_once.max_concurrency = offer_.max_concurrency;
-    const WorkloadView at_once_only(copies);
+    const WorkloadView at_once_only(before);
     LoadGenerator load(at_once, at_once_only);
     recorder_.begin_warm_up();
     std::uint64_t early = 0;

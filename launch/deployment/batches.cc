@@ -9,6 +9,8 @@
 #include "attention/selection/registry.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
+#include "rank/cost/matrix_kernel.h"
+#include "rank/llm/layers.h"
 #include "rank/llm/memory.h"
 #include "scheduler/releases/sglang_release.h"
 
@@ -70,6 +72,25 @@ bool never_captured(const rank::ParallelLayout& layout) {
   return layout.a2a() && layout.deepep_mode == rank::DeepEpMode::kNormal;
 }
 
+// Whether a release captures prefill of this model, where no flag says otherwise.
+bool captures_prefills(const ServerArgs& args, const proto::HardwareProfile& hardware,
+                       const rank::ModelConfig& model, const rank::ParallelLayout& layout) {
+  const scheduler::ReleaseRules& rules = args.sglang_release.rules;
+  if (!rules.captures_prefills) return false;
+  if (!args.speculation.algorithm.empty() && !rules.speculation_captures_prefills) return false;
+  if (model.is_mla() && rules.mla_prefill_is_eager) return false;
+  if (model.is_sparse() && !rules.sparse_attention_prefills_in_pieces) return false;
+  if (model.facts.not_in_compiled_pieces && !rules.prefill_pieces_are_breakable) return false;
+  // Other multimodal models served as such: none of those simulated is among SGLang's exceptions.
+  if (model.vision.served || (model.facts.multimodal && !rules.captures_qwen3_5_prefills)) return false;
+  if (rules.captures_prefills_beside_trtllm_experts || model.moe.num_layers == 0) return true;
+  const std::vector<rank::WeightSpec> weights = rank::weight_list(model, rank::make_shard(model, layout, 0));
+  return std::none_of(weights.begin(), weights.end(), [&](const rank::WeightSpec& weight) {
+    return weight.role == rank::WeightRole::kExperts &&
+           rank::chooses_trtllm(model.facts.trtllm_experts, weight.format, hardware);
+  });
+}
+
 // The captured sizes of prefill that the flags ask for: up to a chunk, or less with MLA.
 std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const proto::HardwareProfile& hardware,
                                             const rank::ModelConfig& model,
@@ -83,8 +104,7 @@ std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const proto:
   if (args.disable_prefill_cuda_graph || never_captured(layout) ||
       (!plain && !rules.dp_attention_prefill_graphs) || !rank::default_graphs(hardware).prefill ||
       (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too) ||
-      (model.is_sparse() && !rules.sparse_attention_prefills_in_pieces) ||
-      model.vision.served)  // multimodal models: none of those simulated is among SGLang's exceptions
+      !captures_prefills(args, hardware, model, layout))
     return {};
   if (!args.prefill_cuda_graph_tokens.empty()) return args.prefill_cuda_graph_tokens;
   std::uint64_t most = chunk;

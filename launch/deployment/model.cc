@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <system_error>
 
@@ -25,6 +26,16 @@ bool holds_no_weights(const std::string& path) {
   });
 }
 
+// Whether torch.compile's program chooses the experts of every token (biased_grouped_topk_impl), because no
+// kernel takes the model's: SGLang's moe_fused_gate takes groups of 32 experts at most, FlashInfer's
+// fused_topk_deepseek numbers of experts that are powers of two, and Kimi-K2's gate its 384.
+bool compiles_router(const rank::ModelConfig& model, const scheduler::ReleaseRules& rules) {
+  const rank::MoeConfig& moe = model.moe;
+  if (!model.facts.biased_grouped_topk || moe.num_layers == 0) return false;
+  if (moe.num_groups > 1 || moe.num_experts == 384) return false;
+  return !rules.one_kernel_routes_ungrouped || !std::has_single_bit(moe.num_experts);
+}
+
 // Where dummy weights decide which experts the tokens visit. SGLang serves a folder without weights with
 // --load-format dummy only, so that is what such a folder stands for unless the user says otherwise.
 void resolve_routing(const ServerArgs& args, const rank::ModelConfig& model, Weights& weights) {
@@ -44,8 +55,13 @@ void resolve_routing(const ServerArgs& args, const rank::ModelConfig& model, Wei
 
 }  // namespace
 
-rank::ModelConfig load_model(const ModelArgs& args) {
+rank::ModelConfig load_model(const ServerArgs& args) {
   rank::ModelConfig config = rank::load_model_config(args.model_path);
+  if (!args.sglang_release.rules.trtllm_runs_more_experts)
+    config.facts.trtllm_experts = config.facts.trtllm_experts == rank::TrtllmExperts::k16BitFp8OrNvfp4
+                                      ? rank::TrtllmExperts::kFp8OrNvfp4
+                                      : rank::TrtllmExperts::kNone;
+  config.facts.compiled_router = compiles_router(config, args.sglang_release.rules);
   if (args.disable_shared_experts_fusion) config.moe.num_fused_shared_experts = 0;
   return config;
 }

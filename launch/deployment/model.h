@@ -14,7 +14,7 @@
 namespace tpsim::launch {
 
 // --model-path, as its weights are to be served. Throws UserError as rank::load_model_config() does.
-rank::ModelConfig load_model(const ModelArgs& args);
+rank::ModelConfig load_model(const ServerArgs& args);
 
 // `hardware` with the matrix kernels that --fp8-gemm-backend names. Throws UserError where it has them not.
 proto::HardwareProfile with_gemm_kernels(const ModelArgs& args, proto::HardwareProfile hardware);

@@ -73,20 +73,11 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
                    const rank::ModelConfig& model, std::uint32_t page,
                    const scheduler::SpeculationConfig& speculation, States& out) {
   if (!out.switches.radix_cache) return;
-  if (!args.sglang_release.rules.caches_states) {
-    say(out.notes,
-        "{}: the radix cache is off, for tpsim keeps the states of gated delta-net layers as "
-        "SGLang {} does, and not as {}; compare with a server started with --disable-radix-cache",
-        model.name, scheduler::first_release_with(&scheduler::ReleaseRules::caches_states).name,
-        args.sglang_release.name);
-    out.switches.radix_cache = false;
-    return;
-  }
   const GpuGeneration generation = generation_of(hardware);
   const bool snapshots = generation != GpuGeneration::kXpu && generation != GpuGeneration::kCpu &&
                          (args.linear_attn_backend.empty() || args.linear_attn_backend == "triton");
   const std::string& asked = args.mamba_radix_cache_strategy;
-  const bool wanted = out.switches.overlap || page > 1;
+  const bool wanted = args.sglang_release.rules.snapshots_states && (out.switches.overlap || page > 1);
   const bool extra = asked == "extra_buffer" || (asked == "auto" && wanted && snapshots);
   if (extra && !snapshots)
     throw_user_error(
@@ -113,6 +104,11 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
           "{}: overlap scheduling is off, for the radix cache keeps states without buffers for "
           "snapshots (no_buffer), as in SGLang",
           model.name);
+    if (speculation.enabled() && !args.sglang_release.rules.snapshots_states)
+      throw_user_error(
+          "--speculative-algorithm: with states of gated delta-net layers in the radix cache SGLang {} needs "
+          "--mamba-radix-cache-strategy extra_buffer, or --disable-radix-cache",
+          args.sglang_release.name);
     out.switches.overlap = false;
   }
   const std::uint32_t interval = args.mamba_track_interval.value_or(kTrackInterval);

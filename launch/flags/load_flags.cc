@@ -109,6 +109,21 @@ void check_times(const LoadArgs& args) {
                      format_real(*args.time_scale));
 }
 
+// INPUT_LEN:RANGE_RATIO:PROMPTS.
+scheduler::RandomOptions read_run_before(std::string_view flag, const std::string& run) {
+  const std::vector<std::string> parts = split_list(run, ':');
+  if (parts.size() != 3)
+    throw_user_error(
+        "{} {}: must be --random-input-len, --random-range-ratio and --num-prompts of each run with colons "
+        "between, for example 1000:0:80",
+        flag, run);
+  scheduler::RandomOptions options;
+  options.random_input_len = parse_count(flag, parts[0], 1, kMaxCount);
+  options.random_range_ratio = parse_real(flag, parts[1], 0, true, 1, true);
+  options.num_prompts = parse_count(flag, parts[2], 1, 1'000'000);
+  return options;
+}
+
 using Level = std::optional<double> scheduler::ServiceLevels::*;
 
 constexpr std::array<std::pair<std::string_view, Level>, 4> kLevels = {{
@@ -204,8 +219,8 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
                   "client whose stamps the times were fitted to)",
                   real(args.client_seconds, 0, true, 1, true));
   flags.add_value("--tokenize-us", "US",
-                  "host time of tokenizing one token of a prompt, of --front-end text (default 7: a "
-                  "byte-level BPE of 32,000 entries; DeepSeek's takes 3.6)",
+                  "host time of tokenizing one token of a prompt, of --front-end text (default "
+                  "1.5: Qwen's and Llama's; DeepSeek's takes 3.6 of random ids)",
                   real(args.tokenize_us, 0, true, 1e6, true));
   flags.add_value("--stream-interval", "TOKENS",
                   "of an answer that go to its client together; gaps between tokens are reported as if each "
@@ -214,6 +229,15 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
   flags.add_value("--time-scale,--mooncake-slowdown-factor", "X",
                   "multiplies the times of the trace, think times too; 0.5 is twice as fast (default 1)",
                   real(args.time_scale, 0, false, 1e6, true));
+  flags.add_list(
+      "--random-runs-before", "INPUT_LEN:RANGE_RATIO:PROMPTS",
+      "runs of SGLang's benchmark with --dataset-name random and the same seed that the server served "
+      "before: the prompts of all runs begin alike, and are found in the cache",
+      [&args](std::string_view flag, const std::vector<std::string>& values) {
+        for (const std::string& value : values)
+          for (const std::string& run : split_list(value))
+            args.runs_before.push_back(read_run_before(flag, run));
+      });
   flags.add_value("--warmup-requests", "N",
                   "copies of the first request, of at most 32 output tokens, served before the clock starts "
                   "and counted only in the totals of the ranks; their prefix stays in the cache (default 0)",
@@ -249,8 +273,10 @@ void check_load(const LoadArgs& args) {
                      to_string(*args.session_mode), args.dataset_name);
   if (!args.dataset_name.empty() && args.trace_format != "auto")
     throw_user_error("--trace-format {}: is for --trace", args.trace_format);
-  if (args.flush_cache && args.warmup_requests == 0)
+  if (args.flush_cache && args.warmup_requests == 0 && args.runs_before.empty())
     throw_user_error("--flush-cache: the cache is empty at the start, it is for --warmup-requests");
+  if (!args.runs_before.empty() && args.dataset_name != "random")
+    throw_user_error("--random-runs-before: is for --dataset-name random, whose prompts begin alike");
   check_times(args);
 }
 

@@ -22,6 +22,7 @@ struct LoadArgs {
   std::string dataset_name;  // of SGLang's benchmark; empty: --trace
   std::string dataset_path;  // the file of sharegpt and mooncake
   bool use_trace_timestamps = false;
+  std::vector<scheduler::RandomOptions> runs_before;  // of --dataset-name random
   std::uint32_t warmup_requests = 0;
   bool flush_cache = false;
   std::optional<scheduler::SessionMode> session_mode;  // default closed

@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "scheduler/workload/benchmark_datasets.h"
+#include "scheduler/workload/benchmark_random.h"
 #include "scheduler/workload/trace_reader.h"
 
 namespace tpsim::launch {
@@ -69,6 +70,20 @@ scheduler::RandomOptions random_options(const ServerArgs& args) {
   return options;
 }
 
+// Tokens of each prompt that the earlier runs had: prompt i of all of them is one text, repeated to its
+// length (sample_random_requests of SGLang's benchmark).
+std::vector<std::uint32_t> prompts_before(const ServerArgs& args) {
+  std::vector<std::uint32_t> tokens;
+  for (const scheduler::RandomOptions& run : args.runs_before) {
+    const std::vector<std::uint32_t> lengths =
+        scheduler::NumpyRandom(args.load_seed())
+            .lengths(run.random_input_len, run.random_range_ratio, run.num_prompts);
+    if (tokens.size() < lengths.size()) tokens.resize(lengths.size());
+    for (std::size_t i = 0; i < lengths.size(); ++i) tokens[i] = std::max(tokens[i], lengths[i]);
+  }
+  return tokens;
+}
+
 std::unique_ptr<scheduler::StreamedWorkload> make_images(const ServerArgs& args) {
   scheduler::ImageOptions options;
   options.text = random_options(args);
@@ -113,6 +128,7 @@ scheduler::LoadConfig load_config(const ServerArgs& args, const proto::HostProfi
   config.max_concurrency = args.max_concurrency;
   config.goodput = args.goodput;
   config.seed = args.load_seed();
+  config.prompts_before = prompts_before(args);
   config.warmup_requests = args.warmup_requests;
   config.flush_cache = args.flush_cache;
   config.front_end = front_end(args, host, workload);

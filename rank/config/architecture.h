@@ -6,8 +6,9 @@
 
 namespace tpsim::rank {
 
-// Experts for which SGLang chooses flashinfer_trtllm by itself (server_args.py, 0.5.12).
-enum class TrtllmExperts : std::uint8_t { kNone, kNvfp4, k16BitFp8OrNvfp4 };
+// Experts for which SGLang chooses flashinfer_trtllm by itself (server_args.py, 0.5.12; before 0.5.8
+// launch/deployment/model.cc says what is left of it).
+enum class TrtllmExperts : std::uint8_t { kNone, kNvfp4, kFp8OrNvfp4, k16BitFp8OrNvfp4 };
 
 // A head of one layer that drafts for another model.
 enum class DraftHead : std::uint8_t { kNone, kEagle, kEagle3 };
@@ -28,8 +29,16 @@ struct ArchitectureFacts {
   // Routing by grouped_topk_gpu, of torch.compile: seven kernels, and a softmax in 16 bit
   // (layers/moe/topk.py).
   bool grouped_topk = false;
+  // Routing by biased_grouped_topk_gpu (layers/moe/topk.py); and where its kernels of one launch do not take
+  // the model's experts, by torch.compile's program of fourteen kernels (launch/deployment/model.cc).
+  bool biased_grouped_topk = false;
+  bool compiled_router = false;
   // Prefill is not captured with some backends (BackendRow::eager_deepseek_v3_prefill).
   bool may_prefill_eagerly = false;
+  // torch.compile's pieces of prefill leave the class out (configs/model_config.py:
+  // piecewise_cuda_graph_disabled_model_archs), or it is multimodal to SGLang and only text here.
+  bool not_in_compiled_pieces = false;
+  bool multimodal = false;
   bool glm_sparse = false;  // sparse attention's kernels are chosen as for GLM (attention/sparse_kernels.h)
   bool wide_draft_tree = false;  // _auto_choose_speculative_params: 5 steps, 4 guesses, 8 tokens
   bool profiled_images = false;  // settings of its own on large Hopper GPUs (model_overrides/qwen3_vl.py)

@@ -87,8 +87,8 @@ bool chooses_trtllm(TrtllmExperts chosen, const WeightFormat& experts,
                     const proto::HardwareProfile& profile) {
   if (!has(profile, MatrixClass::kMoeTrtllm)) return false;
   if (experts.kind == Kind::kNvfp4) return chosen != TrtllmExperts::kNone;
-  return chosen == TrtllmExperts::k16BitFp8OrNvfp4 &&
-         (experts.kind == Kind::k16Bit || experts.kind == Kind::kFp8);
+  if (experts.kind == Kind::kFp8) return chosen >= TrtllmExperts::kFp8OrNvfp4;
+  return experts.kind == Kind::k16Bit && chosen == TrtllmExperts::k16BitFp8OrNvfp4;
 }
 
 }  // namespace tpsim::rank

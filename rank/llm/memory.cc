@@ -121,10 +121,12 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
                          static_cast<double>(capacity.verified_state_bytes);
     if (capacity.state_slots == 0 || taken >= rest) {
       throw_user_error(
-          "--max-mamba-cache-size {}: the states of a request take {:.1f} MiB of each GPU, and {:.2f} GiB "
-          "are left beside the weights; give --mamba-full-memory-ratio or --mem-fraction-static another "
-          "value",
-          capacity.state_slots, static_cast<double>(capacity.state_bytes) / kMiB, rest / kGiB);
+          "--mem-fraction-static {}: leaves {:.2f} GiB of each GPU beside the weights, which {} states of "
+          "{:.1f} "
+          "MiB of gated delta-net layers do not fit; make it larger, or give --max-running-requests, "
+          "--max-mamba-cache-size or --mamba-full-memory-ratio another value",
+          mem_fraction_static, rest / kGiB, capacity.state_slots,
+          static_cast<double>(capacity.state_bytes) / kMiB);
     }
     rest -= taken;
   }

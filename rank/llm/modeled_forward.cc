@@ -16,6 +16,14 @@ constexpr double kMoeIssued = 3;     // second kernel of the alignment, activati
 constexpr double kSharedIssued = 3;  // activation of the shared experts, scaling, sum with the routed ones
 constexpr double kGroupedTopK = 7;   // DeepSeek V2's grouped_topk_gpu, of torch.compile: softmax and the best
                                      // of each group, two top-k, scatter, mask, two casts
+// biased_grouped_topk_impl of torch.compile: the device's seconds of its fourteen kernels (sigmoid, two top-k
+// of groups and their mask, the top-k itself, random ids of shared experts, weights, casts), each bound by
+// its launch, and the host's time of its guards and launches, in launches. GLM-4.6 against Qwen3-235B, SGLang
+// 0.5.6 on eight B200s with Triton's default experts and one request in flight (published.csv): 14.8 and
+// 10.3 ms a token where 10.3 and 10.4 were predicted without it; first tokens after 140 to 160 ms and 62 to
+// 65 (0.5.8.post1 decodes GLM-4.6 as fast).
+constexpr double kCompiledRouterSeconds = 51e-6;
+constexpr double kCompiledRouterIssued = 31;
 // Python of the call of an fp8 product in blocks (scales, DeepGEMM's choice of a kernel), in launches: eager
 // prefills of 64 and 1,024 tokens by a DeepSeek-V3 of 8 layers and 32 experts took 2.3 ms a layer (SGLang
 // 0.5.12, H200, flashinfer), six such products among 35 launches.
@@ -134,6 +142,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     }
     add_product(kernel, cost, weight.layers);
   }
+  double routed_issued = 0;
   for (const WeightSpec& weight : weights_) {
     if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj" || rows.routed == 0)
       continue;
@@ -146,6 +155,12 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
                           .ep_size = shard_.ep_size};
     experts.only_own_rows = layout.a2a();
     const MatrixClass kernel = costs_.experts(model_.facts.trtllm_experts, experts, weight.format);
+    // TensorRT-LLM's kernels choose by themselves.
+    if (model_.facts.compiled_router &&
+        !chooses_trtllm(model_.facts.trtllm_experts, weight.format, profile_)) {
+      dense.other += kCompiledRouterSeconds * weight.layers;
+      routed_issued = kCompiledRouterIssued * weight.layers;
+    }
     if (experts_in_use_ > 0 && experts_in_use_ + shard_.num_fused_shared_experts < experts.experts) {
       experts.loaded_experts = experts.experts;
       experts.experts = experts_in_use_ + shard_.num_fused_shared_experts;
@@ -213,6 +228,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
         linear_kernel(weight.format, profile_) == MatrixClass::kGemmFp8Block)
       dense.issued += kBlockProductIssued * weight.layers;
   // Other models' routers are one kernel.
+  dense.issued += routed_issued;
   if (model_.facts.grouped_topk) dense.issued += kGroupedTopK * model_.moe.num_layers;
   if (layout.dp_size > 1 && !rows.max_len) {
     dense.issued += kGathered * layers;

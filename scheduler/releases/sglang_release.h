@@ -91,6 +91,19 @@ struct ReleaseRules {
 
   // ---- CUDA graphs ----
 
+  // Prefill is captured in pieces by default (torch.compile's); before, every prefill is launched eagerly.
+  bool captures_prefills = false;
+  // Also with speculative decoding.
+  bool speculation_captures_prefills = false;
+  // Also where FlashInfer's TensorRT-LLM kernels run the experts.
+  bool captures_prefills_beside_trtllm_experts = false;
+  // The pieces are cut by hand and not by torch.compile: Qwen3-Next's prefill is captured, too.
+  bool prefill_pieces_are_breakable = false;
+  // Captured pieces do not take MLA's prefill.
+  bool mla_prefill_is_eager = false;
+  // Prefill of Qwen3.5, whose class is multimodal, is captured.
+  bool captures_qwen3_5_prefills = false;
+
   // No prefill of DeepseekV3ForCausalLM is captured with trtllm_mla.
   bool deepseek_v3_prefill_may_be_eager = false;
   // --disable-cuda-graph turns the graphs of prefill off, too.
@@ -112,6 +125,14 @@ struct ReleaseRules {
   // By default no decode larger than --max-running-requests is captured.
   bool captured_sizes_end_at_running_requests = false;
 
+  // ---- experts, where --moe-runner-backend says nothing ----
+
+  // flashinfer_trtllm runs 16-bit experts of the models that it was chosen for in fp8 before, and GLM-4.5's
+  // in nvfp4.
+  bool trtllm_runs_more_experts = false;
+  // One kernel chooses of experts without groups, beside fused shared experts, too.
+  bool one_kernel_routes_ungrouped = false;
+
   // ---- images ----
 
   // Images of a batch are encoded together; before, each request's by themselves.
@@ -125,8 +146,9 @@ struct ReleaseRules {
 
   // The pool of window layers is sized as tpsim does it; in which way older releases do was not looked at.
   bool sizes_window_pool = false;
-  // The radix cache keeps states of gated delta-net layers as tpsim does it; older releases do it otherwise.
-  bool caches_states = false;
+  // Where nothing is said the radix cache keeps snapshots of gated delta-net states (extra_buffer); before,
+  // states at the end of a sequence only, without overlap scheduling (no_buffer).
+  bool snapshots_states = false;
   // FlashInfer's kernels prefill gated delta-net layers by default where they can.
   bool flashinfer_prefills_delta_nets = false;
 };
@@ -148,8 +170,13 @@ const SglangRelease& first_release_with(bool ReleaseRules::*rule);
 const SglangRelease& parse_sglang_release(std::string_view name);
 
 // One file each.
+SglangRelease v0_5_6();
+SglangRelease v0_5_8();
+SglangRelease v0_5_10();
 SglangRelease v0_5_12();
 SglangRelease v0_5_14();
+SglangRelease v0_5_15();
+SglangRelease v0_5_16();
 SglangRelease v0_5_23();
 
 }  // namespace tpsim::scheduler

@@ -1,8 +1,13 @@
-// SGLang 0.5.12, which the others are told apart from: no rule is set.
+// SGLang 0.5.12: what holds in it besides. Behind each rule its file and line in the wheel.
 #include "scheduler/releases/sglang_release.h"
 
 namespace tpsim::scheduler {
 
-SglangRelease v0_5_12() { return {.name = "0.5.12", .rules = {}}; }
+SglangRelease v0_5_12() {
+  SglangRelease release = {.name = "0.5.12", .rules = v0_5_10().rules};
+  release.rules.speculation_captures_prefills = true;  // server_args.py:1301
+  release.rules.one_kernel_routes_ungrouped = true;    // layers/moe/topk.py:1022
+  return release;
+}
 
 }  // namespace tpsim::scheduler

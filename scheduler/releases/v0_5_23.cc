@@ -4,7 +4,7 @@
 namespace tpsim::scheduler {
 
 SglangRelease v0_5_23() {
-  SglangRelease release = {.name = "0.5.23", .rules = v0_5_14().rules};
+  SglangRelease release = {.name = "0.5.23", .rules = v0_5_16().rules};
   ReleaseRules& rules = release.rules;
   rules.ignore_eos_reserves_all = true;             // managers/schedule_policy.py:786
   rules.spent_budget_ends_admission = true;         // managers/scheduler.py:4207
@@ -32,7 +32,7 @@ SglangRelease v0_5_23() {
   rules.speculation_caches_to_the_stop = true;  // managers/schedule_batch.py:1552
   rules.end_of_sequence_beats_length = true;    // managers/schedule_batch.py:2034
   rules.draft_extend_graphs_with_flash_attention = true;  // speculative/eagle_worker_v2.py:594
-  rules.deepseek_v3_prefill_may_be_eager = true;          // arg_groups/cuda_graph_hook.py:279
+  rules.mla_prefill_is_eager = false;                     // arg_groups/cuda_graph_hook.py:170
   rules.mla_prefill_graphs_to_8192 = true;                // arg_groups/memory_hook.py:238
   rules.prefill_graphs_limit_padding = true;  // model_executor/runner/prefill_cuda_graph_runner.py:1419
   rules.sparse_attention_prefills_in_pieces = true;     // configs/model_config.py:2475
@@ -44,7 +44,6 @@ SglangRelease v0_5_23() {
   rules.reserves_image_memory = true;                   // mem_cache/kv_cache_configurator.py:202
   rules.qwen3_vl_is_profiled = true;                    // arg_groups/overrides.py
   rules.sizes_window_pool = true;                       // model_executor/pool_configurator.py
-  rules.caches_states = true;                           // mem_cache/unified_cache/components/mamba.py
   rules.flashinfer_prefills_delta_nets = true;  // arg_groups/attention_hook.py (handle_linear_attn_backend)
   return release;
 }

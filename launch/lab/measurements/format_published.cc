@@ -12,6 +12,9 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "launch/lab/measurements/csv_rows.h"
 #include "launch/lab/measurements/measurement_formats.h"
@@ -88,9 +91,13 @@ std::optional<double> figure(const CsvRows& cells, std::string_view column) {
   return value > 0 ? std::optional(value) : std::nullopt;
 }
 
-std::optional<double> mean_or_median(const CsvRows& cells, std::string_view mean, std::string_view median) {
-  const std::optional<double> value = figure(cells, mean);
-  return value ? value : figure(cells, median);
+// The median where there is one: means carry what was compiled in a server's first runs, and in a burst the
+// few short answers that waited for the others' prompts.
+std::optional<double> median_or_mean(const CsvRows& cells, std::string_view median, std::string_view mean,
+                                     Statistic& statistic) {
+  const std::optional<double> value = figure(cells, median);
+  statistic = value ? Statistic::kMedian : Statistic::kMean;
+  return value ? value : figure(cells, mean);
 }
 
 // Mean tokens of a request's share in the column; 0 where it is empty.
@@ -150,7 +157,27 @@ bool drafts_tokens(const std::vector<std::string>& flags) {
   return gives(flags, "--speculative-algo") && !gives(flags, "--speculative-algo", "NGRAM");
 }
 
-MeasuredLoad load_of(const CsvRows& cells) {
+// What the benchmark asks before it measures: its first prompt once, where it says nothing else, and on the
+// pages that have several runs against one server what those asked, for a prompt of each begins alike. A
+// cache that the command flushes has neither.
+void serve_before(const CsvRows& cells, MeasuredLoad& load, std::map<std::string, std::string>& runs) {
+  if (cells.text("dataset") != "random" || !load.refusal.empty()) return;
+  std::vector<std::string> words = shell_words(cells.text("bench"), cells.place());
+  const std::string asked = take(words, std::array<std::string_view, 1>{"--warmup-requests"});
+  const bool flushed = std::find(words.begin(), words.end(), "--flush-cache") != words.end();
+  add_flags(load.flags, {"--warmup-requests", asked.empty() ? "1" : asked});
+  if (flushed) add_flags(load.flags, {"--flush-cache"});
+  const std::string page = cells.text("source").substr(0, cells.text("source").find('#'));
+  // What it flushes is gone for those behind it, too.
+  std::string& before = runs[fmt::format("{}\n{}\n{}", page, load.hardware, cells.text("launch"))];
+  if (flushed) before.clear();
+  if (!before.empty()) add_flags(load.flags, {"--random-runs-before", before});
+  const std::string ratio = cells.text("range_ratio").empty() ? "0" : cells.text("range_ratio");
+  before += fmt::format("{}{}:{}:{}", before.empty() ? "" : ",", cells.text("input_len"), ratio,
+                        cells.text("num_prompts"));
+}
+
+MeasuredLoad load_of(const CsvRows& cells, std::map<std::string, std::string>& runs) {
   MeasuredLoad load;
   const scheduler::Place place = cells.place();
   load.file = fmt::format("{}:{}", place.name, place.line);
@@ -178,7 +205,7 @@ MeasuredLoad load_of(const CsvRows& cells) {
   add_flags(load.flags, flags);
   if (const std::optional<double> kept = figure(cells, "accept_length")) {
     load.accept_lens = {{0, *kept}};
-    load.accept_together = true;
+    load.accept_chains = true;
     add_flags(load.flags, {"--speculative-accept-rates", "trace"});
   }
   const bool guessed =
@@ -186,10 +213,11 @@ MeasuredLoad load_of(const CsvRows& cells) {
   if (guessed) add_flags(load.flags, {"--speculative-accept-rates", kUsualAcceptance});
   const std::uint64_t prompts = cells.count("num_prompts", 1, 1U << 30);
   offer(cells, prompts, load);
-  load.measured.ttft_ms = mean_or_median(cells, "mean_ttft_ms", "median_ttft_ms");
+  serve_before(cells, load, runs);
+  load.measured.ttft_ms = median_or_mean(cells, "median_ttft_ms", "mean_ttft_ms", load.ttft);
   if (guessed) return load;
-  load.measured.tpot_ms = mean_or_median(cells, "mean_tpot_ms", "median_tpot_ms");
-  load.measured.e2e_ms = mean_or_median(cells, "mean_e2e_ms", "median_e2e_ms");
+  load.measured.tpot_ms = median_or_mean(cells, "median_tpot_ms", "mean_tpot_ms", load.tpot);
+  load.measured.e2e_ms = median_or_mean(cells, "median_e2e_ms", "mean_e2e_ms", load.e2e);
   load.measured.duration_s = figure(cells, "duration_s");
   load.measured.output_throughput = figure(cells, "output_throughput");
   return load;
@@ -200,11 +228,12 @@ MeasuredLoad load_of(const CsvRows& cells) {
 std::vector<MeasuredLoad> read_published_file(scheduler::TraceInput& input, const MeasurementFile&) {
   CsvRows cells(
       input, "id model gpu launch bench dataset num_prompts",
-      "sglang_version input_len output_len range_ratio max_concurrency request_rate mean_ttft_ms "
+      "source sglang_version input_len output_len range_ratio max_concurrency request_rate mean_ttft_ms "
       "median_ttft_ms mean_tpot_ms median_tpot_ms mean_e2e_ms median_e2e_ms duration_s output_throughput "
       "total_input_tokens total_output_tokens accept_length");
   std::vector<MeasuredLoad> loads;
-  while (cells.next()) loads.push_back(load_of(cells));
+  std::map<std::string, std::string> runs;  // that each server served so far
+  while (cells.next()) loads.push_back(load_of(cells, runs));
   return loads;
 }
 

@@ -39,6 +39,9 @@ struct MeasuredFigures {
   std::optional<double> output_throughput;  // tokens a second of that duration
 };
 
+// What a latency of MeasuredFigures is over the requests: as said there, or as SGLang's benchmark prints it.
+enum class Statistic : std::uint8_t { kOfAll, kMean, kMedian };
+
 // One line of a server's log.
 struct MeasuredBatch {
   bool decode = false;
@@ -78,9 +81,12 @@ struct MeasuredLoad {
   std::vector<std::pair<std::uint32_t, double>> accept_lens;
   // The server was told the mean and drew once for all its requests: they end together.
   bool accept_together = false;
+  // A guess is right by chance, alike for each behind right ones: requests part from each other.
+  bool accept_chains = false;
   std::string refusal;  // why it cannot be asked, one sentence; empty: it can
 
   MeasuredFigures measured;
+  Statistic ttft = Statistic::kOfAll, tpot = Statistic::kOfAll, e2e = Statistic::kOfAll;
   std::vector<MeasuredBatch> batches;        // in their order; empty: not logged
   std::optional<std::uint64_t> pool_tokens;  // of the server's KV pool
 };

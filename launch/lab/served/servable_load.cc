@@ -84,6 +84,25 @@ double draw(std::uint64_t id, std::uint64_t step) {
   return unit_interval(mix64((id << 32 | step) + kGoldenGamma));
 }
 
+// The chance of each guess, where a step that verifies `most` - 1 of them in a row keeps `mean` tokens.
+double chance_of_guess(double mean, double most) {
+  double low = 0, high = 1;
+  for (int i = 0; i < 50; ++i) {
+    const double chance = (low + high) / 2;
+    double kept = 0, right = 1;
+    for (double token = 0; token < most; ++token, right *= chance) kept += right;
+    (kept < mean ? low : high) = chance;
+  }
+  return low;
+}
+
+// Tokens kept where one number from 0 to 1 decides on all guesses of a step.
+double chain_of(double number, double chance, double most) {
+  double length = 1;
+  for (double right = chance; length < most && number < right; right *= chance) ++length;
+  return length;
+}
+
 // What each request keeps of its steps: of a mean between two whole numbers now the lower, now the upper one;
 // together, all keep what brings them to the mean. N-grams without repeating answers are right in all their
 // drafts or in none, so that answers end one by one and not together.
@@ -107,6 +126,7 @@ void set_accept_lens(const MeasuredLoad& load, const scheduler::SpeculationConfi
       const double low = std::floor(mean);
       double length = low + (draw(i, step) < mean - low ? 1 : 0);
       if (ngram) length = draw(i, step) * (most - 1) < mean - 1 ? most : 1;
+      if (load.accept_chains) length = chain_of(draw(i, step), chance_of_guess(mean, most), most);
       if (load.accept_together) length = std::floor((step + 1) * mean) - std::floor(step * mean);
       request.accept_lens.push_back(static_cast<std::uint32_t>(length));
       kept += request.accept_lens.back();

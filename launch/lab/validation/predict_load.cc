@@ -58,6 +58,19 @@ std::string uncalibrated(const proto::RunReport& report) {
   return classes.empty() ? "calibrated" : fmt::format("uncalibrated: {}", fmt::join(classes, ", "));
 }
 
+// What was served, as the load's figures were taken.
+MeasuredFigures predicted_figures(const MeasuredLoad& load, const LoadRecords& records,
+                                  const proto::RunReport& report) {
+  MeasuredFigures figures = records.figures();
+  const auto take = [](Statistic statistic, double mean, double median, std::optional<double>& figure) {
+    if (statistic != Statistic::kOfAll) figure = statistic == Statistic::kMean ? mean : median;
+  };
+  take(load.ttft, report.mean_ttft_ms(), report.median_ttft_ms(), figures.ttft_ms);
+  take(load.tpot, report.mean_tpot_ms(), report.median_tpot_ms(), figures.tpot_ms);
+  take(load.e2e, report.mean_e2e_latency_ms(), report.median_e2e_latency_ms(), figures.e2e_ms);
+  return figures;
+}
+
 void serve(const MeasuredLoad& load, const std::atomic<bool>& stop, proto::ValidatedRow& row) {
   const ServableLoad servable(load, load.flags);
   const Deployment& deployment = servable.deployment();
@@ -69,7 +82,7 @@ void serve(const MeasuredLoad& load, const std::atomic<bool>& stop, proto::Valid
   LoadRecords records(stop);
   const proto::RunReport report = servable.serve(deployment, records);
   if (stop) return;
-  const MeasuredFigures figures = records.figures();
+  const MeasuredFigures figures = predicted_figures(load, records, report);
   for (const RowFigure& figure : row_figures()) {
     const std::optional<double>& measured = load.measured.*figure.of;
     const std::optional<double>& predicted = figures.*figure.of;

@@ -91,7 +91,8 @@ constexpr ArchitectureFacts kDeepseekFacts = {.data_parallel_attention = true,
                                               .deepep = true,
                                               .pipeline = true,
                                               .next_layer = true,
-                                              .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4};
+                                              .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
+                                              .biased_grouped_topk = true};
 constexpr ArchitectureFacts with(bool ArchitectureFacts::*fact) {
   ArchitectureFacts facts = kDeepseekFacts;
   facts.*fact = true;

@@ -25,7 +25,8 @@ constexpr std::array<Architecture, 1> kGlm4MoeArchitectures = {{
                .pipeline = true,
                .head_on_every_stage = true,
                .next_layer = true,
-               .trtllm_experts = TrtllmExperts::kNvfp4}},
+               .trtllm_experts = TrtllmExperts::kNvfp4,
+               .biased_grouped_topk = true}},
 }};
 
 }  // namespace

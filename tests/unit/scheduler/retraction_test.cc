@@ -74,7 +74,7 @@ TEST(Retraction, TheYoungestGoesFirst) {
 
 // What will run to its end is reserved whole, and nothing is retracted; older releases overcommit it, too.
 TEST(Retraction, OutputsOfKnownLengthAreNotOvercommitted) {
-  for (const SglangRelease release : {v0_5_14(), v0_5_23()}) {
+  for (const SglangRelease& release : {v0_5_14(), v0_5_23()}) {
     SchedulerConfig config = tight_config();
     config.sglang_release = release;
     Workload workload = overcommitting();

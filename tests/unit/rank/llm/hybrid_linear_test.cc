@@ -137,7 +137,7 @@ TEST(HybridLinear, MemoryIsSharedByTheRatio) {
               states + cache, 0.001 * (states + cache));
   few.slots = 1'000'000;
   EXPECT_THAT(refusal([&] { kv_capacity(h200, model, shard, 0.88, NumberFormat::kBf16, 1, few); }),
-              HasSubstr("--max-mamba-cache-size 1000000"));
+              HasSubstr("1000000 states"));
 }
 
 // By hand from _handle_max_mamba_cache of SGLang 0.5.23's kv_cache_configurator.py.

@@ -31,16 +31,63 @@ TEST(Releases, ANewOneIsKnownByItsNameAndNotTheDefault) {
   EXPECT_EQ(ServerArgs().sglang_release.name, "0.5.23");
 }
 
+// server_args.py of the releases: no_buffer and no overlap before 0.5.14, snapshots since.
 TEST(Releases, StatesOfDeltaNetsAreCachedAsBefore) {
   const std::string model = "qwen3-next-80b-a3b";
-  const auto off = Contains(HasSubstr("keeps the states of gated delta-net layers as SGLang 0.5.23 does"));
-  EXPECT_THAT(resolve("0.5.14", model).notes, off);
-  EXPECT_TRUE(resolve("0.5.14", model).scheduler.disable_radix_cache);
-  for (const char* release : {"0.5.23", "9.9.9"}) {
-    EXPECT_THAT(resolve(release, model).notes, Not(off)) << release;
+  EXPECT_FALSE(resolve("0.5.12", model).scheduler.disable_radix_cache);
+  EXPECT_TRUE(resolve("0.5.12", model).scheduler.disable_overlap_schedule);
+  EXPECT_EQ(resolve("0.5.12", model).scheduler.states.tracking_slots, 0U);
+  for (const char* release : {"0.5.14", "0.5.16", "0.5.23", "9.9.9"}) {
     EXPECT_FALSE(resolve(release, model).scheduler.disable_radix_cache) << release;
+    EXPECT_FALSE(resolve(release, model).scheduler.disable_overlap_schedule) << release;
+    EXPECT_EQ(resolve(release, model).scheduler.states.tracking_slots, 2U) << release;
   }
   EXPECT_EQ(resolve("9.9.9", model).notes, resolve("0.5.23", model).notes);
+}
+
+bool captures_prefill(const std::string& release, const std::string& model, const std::string& hardware) {
+  return !resolve(release, model, hardware).graphs.prefill.tokens.empty();
+}
+
+TEST(Releases, PrefillIsCapturedSince0510) {
+  EXPECT_FALSE(captures_prefill("0.5.6", "qwen3-235b-a22b", "h200-sxm"));
+  EXPECT_FALSE(captures_prefill("0.5.8", "qwen3-235b-a22b", "h200-sxm"));
+  EXPECT_TRUE(captures_prefill("0.5.10", "qwen3-235b-a22b", "h200-sxm"));
+}
+
+TEST(Releases, PiecesOfPrefillLeaveSomeOut) {
+  // TensorRT-LLM's experts until 0.5.14.
+  EXPECT_FALSE(captures_prefill("0.5.12", "qwen3-235b-a22b", "b200"));
+  EXPECT_TRUE(captures_prefill("0.5.14", "qwen3-235b-a22b", "b200"));
+  // torch.compile's pieces: Qwen3-Next; pieces cut by hand: MLA.
+  EXPECT_FALSE(captures_prefill("0.5.14", "qwen3-next-80b-a3b", "h200-sxm"));
+  EXPECT_TRUE(captures_prefill("0.5.15", "qwen3-next-80b-a3b", "h200-sxm"));
+  EXPECT_TRUE(captures_prefill("0.5.14", "deepseek-v3", "h200-sxm"));
+  EXPECT_FALSE(captures_prefill("0.5.16", "deepseek-v3", "h200-sxm"));
+  // Qwen3.5 is multimodal to SGLang.
+  EXPECT_FALSE(captures_prefill("0.5.15", "qwen3.5-397b-a17b", "b200"));
+  EXPECT_TRUE(captures_prefill("0.5.16", "qwen3.5-397b-a17b", "b200"));
+}
+
+TEST(Releases, ExpertsOf16BitRunTensorRtLlmsKernelsSince058) {
+  const auto chosen = [](const char* release, const char* model) {
+    return resolve(release, model, "b200").model.facts.trtllm_experts;
+  };
+  EXPECT_EQ(chosen("0.5.6", "qwen3-235b-a22b"), rank::TrtllmExperts::kFp8OrNvfp4);
+  EXPECT_EQ(chosen("0.5.8", "qwen3-235b-a22b"), rank::TrtllmExperts::k16BitFp8OrNvfp4);
+  EXPECT_EQ(chosen("0.5.6", "glm-4.6"), rank::TrtllmExperts::kNone);
+  EXPECT_EQ(chosen("0.5.8", "glm-4.6"), rank::TrtllmExperts::kNvfp4);
+}
+
+TEST(Releases, RoutersWithoutAKernelAreCompiled) {
+  const auto compiled = [](const char* release, const char* model) {
+    return resolve(release, model).model.facts.compiled_router;
+  };
+  EXPECT_TRUE(compiled("0.5.23", "glm-4.6"));  // 160 experts
+  EXPECT_TRUE(compiled("0.5.8", "glm-4.5-air"));
+  EXPECT_FALSE(compiled("0.5.12", "glm-4.5-air"));  // 128
+  EXPECT_FALSE(compiled("0.5.6", "deepseek-v3"));   // in groups
+  EXPECT_FALSE(compiled("0.5.6", "qwen3-235b-a22b"));
 }
 
 TEST(Releases, WindowPoolsAreSizedAsBefore) {

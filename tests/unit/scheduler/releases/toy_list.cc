@@ -17,7 +17,8 @@ SglangRelease v9_9_9() {
 }  // namespace
 
 std::span<const SglangRelease> sglang_releases() {
-  static const std::array kReleases = {v0_5_12(), v0_5_14(), v0_5_23(), v9_9_9()};
+  static const std::array kReleases = {v0_5_6(),  v0_5_8(),  v0_5_10(), v0_5_12(), v0_5_14(),
+                                       v0_5_15(), v0_5_16(), v0_5_23(), v9_9_9()};
   return kReleases;
 }
 

@@ -43,8 +43,9 @@ TEST(Published, TheLaunchLineIsAskedAsItStands) {
   EXPECT_TRUE(has(load, {"--random-input-len", "1000", "--random-output-len", "500", "--random-range-ratio",
                          "0.5", "--num-prompts", "80"}));
   EXPECT_TRUE(has(load, {"--max-concurrency", "16"}));
-  EXPECT_EQ(load.measured.ttft_ms, 120.5);
-  EXPECT_EQ(load.measured.tpot_ms, 9.5);  // the median: no mean was published
+  EXPECT_EQ(load.measured.ttft_ms, 100);  // medians where there are
+  EXPECT_EQ(load.ttft, Statistic::kMedian);
+  EXPECT_EQ(load.measured.tpot_ms, 9.5);
   EXPECT_EQ(load.measured.output_throughput, 1500);
   EXPECT_FALSE(load.measured.duration_s);
 }
@@ -56,6 +57,34 @@ TEST(Published, LengthsOfShareGptSpreadAboutTheirMeans) {
   EXPECT_TRUE(
       has(load, {"--random-input-len", "400", "--random-output-len", "600", "--random-range-ratio", "0"}));
   EXPECT_EQ(load.accept_lens, (std::vector<std::pair<std::uint32_t, double>>{{0, 2.5}}));
+}
+
+TEST(Published, TheMeanWhereThereIsNoMedian) {
+  const MeasuredLoad load =
+      load_of("a,m,H200,sglang serve --model m,bench,random,10,5,0,8,1,inf,120.5,,,,,,");
+  EXPECT_EQ(load.measured.ttft_ms, 120.5);
+  EXPECT_EQ(load.ttft, Statistic::kMean);
+}
+
+// Runs of a page with one launch line met one server, and prompts of equal seeds begin alike.
+TEST(Published, EarlierRunsOfAPageLeaveTheirPromptsInTheCache) {
+  const std::string columns =
+      "id,source,model,gpu,launch,bench,dataset,input_len,output_len,range_ratio,num_prompts,max_"
+      "concurrency\n";
+  const std::string row = ",m,H200,sglang serve --model m,";
+  const std::vector<MeasuredLoad> loads = read_measurements(
+      columns + "a,page#1" + row + "bench,random,1000,500,0,10,1\n" + "b,page#2" + row +
+          "bench --warmup-requests 3,random,8000,500,,80,16\n" + "c,other#3" + row +
+          "bench,random,10,5,0,8,1\n" + "d,page#4" + row + "bench --flush-cache,random,10,5,0,8,1\n" +
+          "e,page#5" + row + "bench,random,10,5,0,8,1\n",
+      "published.csv", {});
+  EXPECT_TRUE(has(loads[0], {"--warmup-requests", "1"}));
+  EXPECT_FALSE(has(loads[0], {"--random-runs-before"}));
+  EXPECT_TRUE(has(loads[1], {"--warmup-requests", "3", "--random-runs-before", "1000:0:10"}));
+  EXPECT_FALSE(has(loads[2], {"--random-runs-before"}));
+  EXPECT_TRUE(has(loads[3], {"--flush-cache"}));
+  EXPECT_FALSE(has(loads[3], {"--random-runs-before"}));
+  EXPECT_TRUE(has(loads[4], {"--random-runs-before", "10:0:8"}));
 }
 
 TEST(Published, WhatWasNotPublishedIsARefusal) {

@@ -1,0 +1,12 @@
+// SGLang 0.5.10: what holds in it besides. Behind each rule its file and line in the wheel.
+#include "scheduler/releases/sglang_release.h"
+
+namespace tpsim::scheduler {
+
+SglangRelease v0_5_10() {
+  SglangRelease release = {.name = "0.5.10", .rules = v0_5_8().rules};
+  release.rules.captures_prefills = true;  // server_args.py:1078
+  return release;
+}
+
+}  // namespace tpsim::scheduler
