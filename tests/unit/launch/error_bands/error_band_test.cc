@@ -61,7 +61,7 @@ TEST(ErrorBand, TheCataloguesBandsHoldForServersLeftOut) {
     Coverage coverage;
     for (const Residual& row : table.rows) {
       if (row.ratio[f] <= 0) continue;
-      const auto band = error_band(table, static_cast<Figure>(f), row.traits, false, row.server);
+      const auto band = error_band(table, static_cast<Figure>(f), row.traits, false, {.server = row.server});
       if (!band) continue;
       ++coverage.count;
       coverage.inside += row.ratio[f] >= band->low && row.ratio[f] <= band->high ? 1 : 0;
