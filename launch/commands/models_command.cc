@@ -72,11 +72,12 @@ std::map<std::string, std::vector<std::string>> catalogue_families() {
   return families;
 }
 
-// The report's header of the first of the models that the GPU can serve, on eight, one or sixteen of them.
+// The report's header of the first of the models that the GPU can serve, on eight, four, one or sixteen of
+// them.
 std::optional<proto::RunReport> header_of(const std::vector<std::string>& models, const std::string& hardware,
                                           std::string& refusal) {
   for (const std::string& model : models) {
-    for (const char* const gpus : {"8", "1", "16"}) {
+    for (const char* const gpus : {"8", "4", "1", "16"}) {
       try {
         return resolve_deployments(read_run_flags({"--model-path", model, "--hardware", hardware, "--tp",
                                                    gpus, "--dataset-name", "random", "--num-prompts", "1"}),

@@ -39,9 +39,8 @@ bool same_kernels(const Traits& a, const Traits& b) {
 struct Level {
   std::string_view name;
   bool (*holds)(const Traits& asked, const Traits& row);
-  bool other_gpus = false, other_families = false;
-
-  bool of_pairs() const { return other_gpus || other_families; }
+  std::size_t fewest_loads = kFewestLoads;
+  bool of_pairs = false;  // each counts as one
 };
 
 constexpr std::array<Level, kNumLevels> kLevels = {{
@@ -51,14 +50,9 @@ constexpr std::array<Level, kNumLevels> kLevels = {{
     {"with the same GPU and model family",
      [](const Traits& a, const Traits& b) {
        return same_gpu(a, b) && same_family(a, b) && same_drafts(a, b);
-     }},
-    {"with the same model family, on any GPU",
-     [](const Traits& a, const Traits& b) { return same_family(a, b) && same_drafts(a, b); },
-     /*other_gpus=*/true},
-    {"on the same GPU, with models of any family",
-     [](const Traits& a, const Traits& b) { return same_gpu(a, b) && same_drafts(a, b); },
-     /*other_gpus=*/false, /*other_families=*/true},
-    {"of any kind", [](const Traits&, const Traits&) { return true; }, true, true},
+     },
+     kFewestLoadsOfPair},
+    {"of any kind", [](const Traits&, const Traits&) { return true; }, kFewestLoads, /*of_pairs=*/true},
 }};
 
 // A value and how much of a pair's, or a load's, one it is.
@@ -77,7 +71,7 @@ double weighted_quantile(std::vector<Weighted>& values, double ones, double shar
 
 // Of the rows that `counts`; not stretched.
 template <typename Counts>
-std::optional<Band> plain_band(const std::vector<Residual>& rows, Figure figure, bool of_pairs,
+std::optional<Band> plain_band(const std::vector<Residual>& rows, Figure figure, const Level& level,
                                const Counts& counts) {
   std::vector<const Residual*> counted;
   std::set<std::string_view> servers;
@@ -86,18 +80,18 @@ std::optional<Band> plain_band(const std::vector<Residual>& rows, Figure figure,
     if (row.of(figure) <= 0 || !counts(row)) continue;
     counted.push_back(&row);
     servers.insert(row.server);
-    if (of_pairs) ++pairs[{row.traits.hardware(), row.traits.family()}];
+    if (level.of_pairs) ++pairs[{row.traits.hardware(), row.traits.family()}];
   }
-  if (counted.size() < kFewestLoads || servers.size() < kFewestServers) return std::nullopt;
-  if (of_pairs && pairs.size() < kFewestPairs) return std::nullopt;
+  if (counted.size() < level.fewest_loads || servers.size() < kFewestServers) return std::nullopt;
+  if (level.of_pairs && pairs.size() < kFewestPairs) return std::nullopt;
   std::vector<Weighted> above, below;
   for (const Residual* const row : counted) {
-    const double weight = of_pairs ? 1 / pairs.at({row->traits.hardware(), row->traits.family()}) : 1;
+    const double weight = level.of_pairs ? 1 / pairs.at({row->traits.hardware(), row->traits.family()}) : 1;
     above.emplace_back(row->of(figure), weight);
     below.emplace_back(1 / row->of(figure), weight);
   }
   constexpr double kEnd = (1 + kCoverage) / 2;
-  const auto ones = static_cast<double>(of_pairs ? pairs.size() : counted.size());
+  const auto ones = static_cast<double>(level.of_pairs ? pairs.size() : counted.size());
   Band band;
   band.high = std::max(weighted_quantile(above, ones, kEnd), 1 + kNarrowest);
   band.low = 1 / std::max(weighted_quantile(below, ones, kEnd), 1 + kNarrowest);
@@ -125,18 +119,15 @@ std::optional<Band> stretched_band(const ResidualTable& table, Figure figure, Li
                                    const Traits& asked, const LeftOut& left_out) {
   const auto level = static_cast<std::size_t>(like);
   const auto out = [](std::string_view left, std::string_view own) { return !left.empty() && left == own; };
-  std::optional<Band> band =
-      plain_band(table.rows, figure, kLevels[level].of_pairs(), [&](const Residual& row) {
-        return kLevels[level].holds(asked, row.traits) && !out(left_out.server, row.server) &&
-               !out(left_out.family, row.traits.family()) && !out(left_out.hardware, row.traits.hardware());
-      });
+  std::optional<Band> band = plain_band(table.rows, figure, kLevels[level], [&](const Residual& row) {
+    return kLevels[level].holds(asked, row.traits) && !out(left_out.server, row.server) &&
+           !out(left_out.family, row.traits.family()) && !out(left_out.hardware, row.traits.hardware());
+  });
   if (!band) return band;
   band->like = like;
   stretch(table.stretches.at(level)[static_cast<std::size_t>(figure)], *band);
   return band;
 }
-
-bool other_gpus(Likeness like) { return kLevels[static_cast<std::size_t>(like)].other_gpus; }
 
 // Where the rows that have a band of that level lie in it, made without their server: those that find no
 // nearer one then, as a run does that ends at the level; all of them where these are few.
@@ -146,7 +137,7 @@ std::vector<double> scores_of(const std::vector<Residual>& rows, Figure figure, 
   for (const Residual& asked : rows) {
     if (asked.of(figure) <= 0) continue;
     const auto band_at = [&](std::size_t other) {
-      return plain_band(rows, figure, /*of_pairs=*/false, [&](const Residual& row) {
+      return plain_band(rows, figure, kLevels[other], [&](const Residual& row) {
         return row.server != asked.server && kLevels[other].holds(asked.traits, row.traits);
       });
     };
@@ -225,14 +216,14 @@ std::vector<ByFigure> fit_stretches(const std::vector<Residual>& rows) {
     double most = 1;  // for levels that too few loads were tried on
     for (std::size_t l = 0; l < kNumLevels; ++l) stretches[l][f] = 1;
     std::array<bool, kNumLevels> known{};
-    for (std::size_t l = 0; l < kNumLevels && !kLevels[l].of_pairs(); ++l) {
+    for (std::size_t l = 0; l < kNumLevels && !kLevels[l].of_pairs; ++l) {
       std::vector<double> scores = scores_of(rows, figure, l);
       known[l] = scores.size() >= kFewestLoads;
       if (!known[l]) continue;
       stretches[l][f] = upper_quantile(scores, kCoverage);
       most = std::max(most, stretches[l][f]);
     }
-    for (std::size_t l = 0; l < kNumLevels && !kLevels[l].of_pairs(); ++l)
+    for (std::size_t l = 0; l < kNumLevels && !kLevels[l].of_pairs; ++l)
       if (!known[l]) stretches[l][f] = most;
   }
   return stretches;
@@ -243,7 +234,7 @@ std::optional<Band> error_band(const ResidualTable& table, Figure figure, const 
   std::optional<Band> found;
   for (std::size_t l = 0; l < kNumLevels; ++l) {
     const auto like = static_cast<Likeness>(l);
-    if (found && !other_gpus(like)) continue;
+    if (found && like != Likeness::kAnything) continue;
     std::optional<Band> band = stretched_band(table, figure, like, asked, left_out);
     if (!band) continue;
     if (found) {
@@ -252,7 +243,7 @@ std::optional<Band> error_band(const ResidualTable& table, Figure figure, const 
     } else {
       found = band;
     }
-    if (!carried_over || like == Likeness::kLoad || other_gpus(like)) break;
+    if (!carried_over || like == Likeness::kLoad) break;
   }
   return found;
 }
@@ -274,7 +265,7 @@ std::optional<proto::ErrorBands> error_bands(const ResidualTable& table, const T
     out.set_like(std::string(to_string(band->like)));
     out.set_loads(band->loads);
     out.set_servers(band->servers);
-    if (band->widened || other_gpus(band->like)) out.set_widened(carried_over);
+    if (band->widened || band->like == Likeness::kAnything) out.set_widened(carried_over);
   }
   if (bands.bands().empty()) return std::nullopt;
   bands.set_coverage(kCoverage);

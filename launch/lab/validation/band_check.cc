@@ -52,7 +52,11 @@ Residual residual_of(const proto::ValidatedRow& row) {
     out.ratio[2] = (row.ttft_ms().measured() + later * row.tpot_ms().measured()) /
                    (row.ttft_ms().predicted() + later * row.tpot_ms().predicted());
   }
-  if (row.has_duration_s()) out.ratio[3] = measured_ratio(row.duration_s());
+  if (row.has_duration_s()) {
+    out.ratio[3] = measured_ratio(row.duration_s());
+  } else if (out.traits.arrivals() == "closed") {
+    out.ratio[3] = out.ratio[2];  // so many at a time: the load takes as long as its requests
+  }
   return out;
 }
 
