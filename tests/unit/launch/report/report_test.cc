@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "launch/report/html_page.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/report_dir.h"
+#include "launch/report/sweep_report.h"
 #include "proto/base/error.h"
 #include "tests/unit/launch/report/sample_report.h"
 
@@ -83,6 +85,24 @@ TEST(Comparison, TableIsGolden) {
 }
 
 TEST(Comparison, RunSummaryIsGolden) { expect_golden("summary.txt", run_summary(sample_run("fa3", 1))); }
+
+TEST(Comparison, ThatNoServerWasMeasuredComesFirst) {
+  proto::RunReport run = sample_run("fa3", 1);
+  EXPECT_EQ(run_summary(run).find("Not measured"), std::string::npos);
+  run.set_no_server("no server of this family on this GPU was measured: Mixtral on l40s");
+  EXPECT_TRUE(
+      run_summary(run).starts_with("Not measured:                     no server of this family on this GPU "
+                                   "was measured: Mixtral on l40s\n"));
+  EXPECT_EQ(to_json(run).at("no_server"), run.no_server());
+  proto::ComparisonReport report = sample_comparison();
+  for (proto::RunReport& each : *report.mutable_runs()) each.set_no_server(run.no_server());
+  // Once, however many settings it is true of.
+  const std::string once = fmt::format("Not measured: {}\n\n", run.no_server());
+  for (const std::string& table : {comparison_table(report, false), sweep_table(report, false)}) {
+    EXPECT_TRUE(table.starts_with(once)) << table;
+    EXPECT_EQ(table.find("Not measured", once.size()), std::string::npos);
+  }
+}
 
 TEST(Comparison, WithinOnePercentTheLowerLatencyWins) {
   proto::ComparisonReport report;
