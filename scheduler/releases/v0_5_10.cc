@@ -5,7 +5,8 @@ namespace tpsim::scheduler {
 
 SglangRelease v0_5_10() {
   SglangRelease release = {.name = "0.5.10", .rules = v0_5_8().rules};
-  release.rules.captures_prefills = true;  // server_args.py:1078
+  release.rules.captures_prefills = true;                 // server_args.py:1078
+  release.rules.cached_states_refuse_speculation = true;  // server_args.py:2203
   return release;
 }
 

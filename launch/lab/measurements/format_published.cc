@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -110,7 +111,15 @@ void offer_sharegpt(const CsvRows& cells, std::uint64_t prompts, MeasuredLoad& l
     return;
   }
   const auto count = static_cast<double>(prompts);
-  load.workload = replay(sharegpt_requests(prompts, *input / count, *output / count), false, load);
+  std::vector<MeasuredRequest> requests = sharegpt_requests(prompts, *input / count, *output / count);
+  // Sums of no remainder are those of equal lengths, whatever the page calls them.
+  if (std::fmod(*input, count) == 0 && std::fmod(*output, count) == 0) {
+    for (MeasuredRequest& request : requests) {
+      request.input_tokens = static_cast<std::uint32_t>(*input / count);
+      request.output_tokens = static_cast<std::uint32_t>(*output / count);
+    }
+  }
+  load.workload = replay(requests, false, load);
   add_flags(load.flags, {"--trace", load.workload->name, "--request-rate", "inf"});
 }
 
@@ -164,9 +173,6 @@ void offer(const CsvRows& cells, std::uint64_t prompts, MeasuredLoad& load) {
   if (load.load_kind == "poisson") add_flags(load.flags, {"--request-rate", rate});
 }
 
-// Of servers that draft and whose acceptance nobody published: 2.4 tokens a step of three drafts, as LMSYS
-// measured of DeepSeek V3's own layer. Only their first tokens are compared.
-constexpr const char* kUsualAcceptance = "0.75,0.6,0.5";
 // GLM-5.2 keeps all that its layer drafts of random prompts: with five drafts a token takes 0.72 to 0.75 of
 // its time with three, on H200, B200 and GB300 (6 tokens of a step 1.1 times as long, not 4). So requests
 // that began together end together, and the next ones wait for each other's prefills.
@@ -289,16 +295,18 @@ MeasuredLoad load_of(const CsvRows& cells, std::map<std::string, std::string>& r
   }
   const bool guessed =
       load.accept_lens.empty() && drafts_tokens(flags) && !gives(flags, "--speculative-accept");
-  if (guessed) {
-    const bool all = load.model.starts_with("GLM-5.2");
-    add_flags(load.flags, {"--speculative-accept-rates", all ? kAllAccepted : kUsualAcceptance});
-  }
+  if (guessed && load.model.starts_with("GLM-5.2"))
+    add_flags(load.flags, {"--speculative-accept-rates", kAllAccepted});
   const std::uint64_t prompts = cells.count("num_prompts", 1, 1U << 30);
   offer(cells, prompts, load);
   serve_before(cells, load, runs);
   load.measured.ttft_ms = median_or_mean(cells, "median_ttft_ms", "mean_ttft_ms", load.ttft);
-  if (guessed) return load;
-  load.measured.tpot_ms = median_or_mean(cells, "median_tpot_ms", "mean_tpot_ms", load.tpot);
+  const std::optional<double> tpot = median_or_mean(cells, "median_tpot_ms", "mean_tpot_ms", load.tpot);
+  if (guessed) {
+    if (!gives(load.flags, "--speculative-accept-rates")) load.tpot_of_acceptance = tpot.value_or(0);
+    return load;
+  }
+  load.measured.tpot_ms = tpot;
   load.measured.e2e_ms = median_or_mean(cells, "median_e2e_ms", "mean_e2e_ms", load.e2e);
   load.measured.duration_s = figure(cells, "duration_s");
   load.measured.output_throughput = figure(cells, "output_throughput");

@@ -10,11 +10,14 @@
 namespace tpsim::launch {
 namespace {
 
+constexpr double kLongest = 5;  // of the mean
+
 std::vector<std::uint32_t> lengths(std::uint64_t count, double mean, std::uint64_t seed) {
   std::vector<double> drawn;
   double sum = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
-    drawn.push_back(-std::log(1 - (static_cast<double>(i) + 0.5) / static_cast<double>(count)));
+    const double part = (static_cast<double>(i) + 0.5) / static_cast<double>(count);
+    drawn.push_back(-std::log(1 - part * (1 - std::exp(-kLongest))));
     sum += drawn.back();
   }
   // Of few parts the middles miss the mean, for most of it lies in the last one.
