@@ -79,9 +79,6 @@ struct MeasuredLoad {
   // Mean tokens that a request kept of a step, from each step of its own on (from 0), in ascending order.
   // Empty: no speculative decoding.
   std::vector<std::pair<std::uint32_t, double>> accept_lens;
-  // Nobody published the acceptance of a server that drafts: it is taken to be the one with which a token
-  // takes these milliseconds (0: the usual one), so that only what does not follow from them is measured.
-  std::optional<double> tpot_of_acceptance;
   // The server was told the mean and drew once for all its requests: they end together.
   bool accept_together = false;
   // A guess is right by chance, alike for each behind right ones: requests part from each other.

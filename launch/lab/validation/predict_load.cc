@@ -99,38 +99,6 @@ void serve(const MeasuredLoad& load, const std::atomic<bool>& stop, proto::Valid
   *row.mutable_predicted_timeline() = served_timeline(records.steps(), kTimelinePoints);
 }
 
-// 2.4 tokens a step of three drafts, as LMSYS measured of DeepSeek V3's own layer.
-constexpr const char* kUsualAcceptance = "0.75,0.6,0.5";
-
-// `load`, whose acceptance nobody published, with the chance that a guess is right with which its tokens take
-// the time that they took; all are, where even that is too slow.
-MeasuredLoad with_acceptance(MeasuredLoad load, const std::atomic<bool>& stop) {
-  const double wanted = *load.tpot_of_acceptance;
-  const std::vector<std::string> flags = load.flags;
-  const auto accept = [&](const std::string& rates) {
-    load.flags = flags;
-    load.flags.insert(load.flags.end(), {"--speculative-accept-rates", rates});
-  };
-  if (wanted <= 0) {
-    accept(kUsualAcceptance);
-    return load;
-  }
-  constexpr double kLeast = 0.2;
-  constexpr int kHalvings = 5;
-  double low = kLeast, high = 1;
-  for (int i = 0; i <= kHalvings && !stop; ++i) {
-    const double rate = i == 0 ? high : (low + high) / 2;
-    accept(fmt::format("{:.4g}", rate));
-    const ServableLoad servable(load, load.flags);
-    LoadRecords records(stop);
-    const double tpot =
-        *predicted_figures(load, records, servable.serve(servable.deployment(), records)).tpot_ms;
-    if (i == 0 && tpot >= wanted) break;
-    if (i > 0) (tpot >= wanted ? low : high) = rate;
-  }
-  return load;
-}
-
 namespace fs = std::filesystem;
 using kernels::AttentionRow;
 using Kernels = std::vector<proto::ValidatedKernel>;
@@ -270,13 +238,7 @@ proto::ValidatedRow predict_load(const MeasuredLoad& load, const std::atomic<boo
     return row;
   }
   try {
-    if (load.tpot_of_acceptance) {
-      const MeasuredLoad accepting = with_acceptance(load, stop);
-      row = describe(accepting);
-      serve(accepting, stop, row);
-    } else {
-      serve(load, stop, row);
-    }
+    serve(load, stop, row);
   } catch (const UserError& error) {
     row = describe(load);
     row.set_refusal(error.what());
