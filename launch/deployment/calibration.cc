@@ -186,6 +186,11 @@ void write_calibration(const Deployment& run, bool queue_stated, proto::RunRepor
       operators.emplace_back(name);
   }
   for (const std::string& name : operators) add_operator(run, name, report);
+  for (const KernelChoice::Assumed& kernel : run.kernels.assumed)
+    add_row(report, kernel.name).set_source(kernel.source);
+  if (layout.fuses_all_reduces)
+    add_row(report, "all_reduce.flashinfer_fused")
+        .set_source("not measured: SGLang's own sum over ranks, and the bytes of the norm behind it");
   if (layout.a2a()) {
     for (const char* const kernels : {"deepep.normal", "deepep.low_latency"})
       add_row(report, kernels).set_source("not measured: bandwidths that DeepEP states for the H800");

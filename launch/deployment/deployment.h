@@ -12,6 +12,7 @@
 #include "launch/deployment/attention.h"
 #include "launch/deployment/batches.h"
 #include "launch/deployment/draft.h"
+#include "launch/deployment/kernels.h"
 #include "launch/deployment/memory.h"
 #include "launch/deployment/model.h"
 #include "launch/deployment/parallel.h"
@@ -38,6 +39,7 @@ struct Deployment {
   Speculation speculation;
   AttentionChoice attention;
   Parallel parallel;
+  KernelChoice kernels;
   SparseAttention sparse;  // models with sparse attention only
   Draft draft;             // where a model drafts
   States states;           // models with gated delta-net layers only

@@ -32,7 +32,7 @@ bool draft_extend_captured(const scheduler::SglangRelease& release, const Specul
 // With data-parallel attention some draft models are each data-parallel rank's own.
 rank::ParallelLayout draft_layout(const SpeculationArgs& args, const Speculation& speculation,
                                   const rank::ParallelLayout& layout) {
-  if (args.moe_a2a_backend == "deepep" && !layout.a2a())
+  if (!args.moe_a2a_backend.empty() && args.moe_a2a_backend != "none" && !layout.a2a())
     throw_user_error(
         "--speculative-moe-a2a-backend deepep: is simulated with --moe-a2a-backend deepep only; use none");
   rank::ParallelLayout out;

@@ -9,7 +9,6 @@
 #include <system_error>
 
 #include "proto/base/error.h"
-#include "rank/cost/op_cost.h"
 #include "rank/llm/modeled_forward.h"
 
 namespace tpsim::launch {
@@ -66,15 +65,6 @@ rank::ModelConfig load_model(const ServerArgs& args) {
   return config;
 }
 
-proto::HardwareProfile with_gemm_kernels(const ModelArgs& args, proto::HardwareProfile hardware) {
-  if (args.fp8_gemm_backend == "flashinfer_trtllm" && !rank::use_trtllm_blocks(hardware))
-    throw_user_error(
-        "--fp8-gemm-backend flashinfer_trtllm: these kernels are of NVIDIA's b200, b300 and gb200, and "
-        "--hardware is {}; leave it out",
-        hardware.name());
-  return hardware;
-}
-
 std::uint32_t resolve_context_length(const ModelArgs& args, const rank::ModelConfig& model) {
   if (!args.context_length) return model.context_length;
   if (*args.context_length > model.context_length)
@@ -110,7 +100,6 @@ void write_model(const ModelArgs& args, const proto::HardwareProfile& hardware,
   rows["load_format"] = weights.experts_in_use > 0 ? "dummy" : args.load_format.value_or("auto");
   rows["dtype"] = args.dtype != "auto" ? args.dtype : args.numeric() ? model.dtype : "bfloat16";
   if (model.quantization.quantized()) rows["quantization"] = model.quantization.method;
-  if (args.fp8_gemm_backend != "auto") rows["fp8_gemm_backend"] = args.fp8_gemm_backend;
 }
 
 }  // namespace tpsim::launch

@@ -16,9 +16,6 @@ namespace tpsim::launch {
 // --model-path, as its weights are to be served. Throws UserError as rank::load_model_config() does.
 rank::ModelConfig load_model(const ServerArgs& args);
 
-// `hardware` with the matrix kernels that --fp8-gemm-backend names. Throws UserError where it has them not.
-proto::HardwareProfile with_gemm_kernels(const ModelArgs& args, proto::HardwareProfile hardware);
-
 // Tokens of prompt and output together. Throws UserError for more than the model was made for.
 std::uint32_t resolve_context_length(const ModelArgs& args, const rank::ModelConfig& model);
 

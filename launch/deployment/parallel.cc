@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -33,6 +35,24 @@ std::uint32_t attention_dp(const ServerArgs& args, const rank::ModelConfig& mode
   return dp;
 }
 
+// Multiprocessors of DeepEP's kernels (get_deepep_config of layers/moe/token_dispatcher/deepep.py).
+void check_deepep_config(const ParallelArgs& parallel, Notes& notes) {
+  const std::string& given = parallel.deepep_config;
+  if (given.empty()) return;
+  nlohmann::json config = nlohmann::json::parse(given, nullptr, /*allow_exceptions=*/false);
+  if (config.is_discarded()) {
+    std::ifstream file(given);
+    if (!file) throw_user_error("--deepep-config {}: is neither JSON nor a file that can be read", given);
+    config = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  }
+  if (!config.is_object() || !config.contains("normal_dispatch") || !config.contains("normal_combine"))
+    throw_user_error(
+        "--deepep-config {}: must be an object with \"normal_dispatch\" and \"normal_combine\", each with "
+        "its \"num_sms\"",
+        given);
+  say(notes, "--deepep-config: was not measured; deepep's exchange is priced with its own settings");
+}
+
 rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model) {
   const std::string spec = args.parallel.expert_distribution.value_or("uniform");
   if (spec == "uniform") return {};
@@ -53,19 +73,24 @@ Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model
   layout.tp_size = args.tp_size;
   layout.ep_size = parallel.ep_size;
   layout.dp_size = attention_dp(args, model);
-  if (parallel.moe_a2a_backend == "deepep") {
+  const std::string& a2a = parallel.moe_a2a_backend;
+  if (a2a != "none") {
     layout.moe_a2a = rank::MoeA2aBackend::kDeepEp;
     if (model.moe.num_layers > 0 && !model.facts.deepep)
-      throw_user_error("--moe-a2a-backend deepep: SGLang's {} has no such path; leave it out",
+      throw_user_error("--moe-a2a-backend {}: SGLang's {} has no such path; leave it out", a2a,
                        model.architecture);
     if (layout.ep_size != layout.tp_size)
-      say(out.notes, "--ep-size: {} like --tp, as --moe-a2a-backend deepep demands", args.tp_size);
+      say(out.notes, "--ep-size: {} like --tp, as --moe-a2a-backend {} demands", args.tp_size, a2a);
+    if (a2a != "deepep")
+      say(out.notes, "--moe-a2a-backend {}: was not measured; its exchange is priced as deepep's", a2a);
     layout.ep_size = layout.tp_size;
     layout.deepep_mode = parallel.deepep_mode == "normal"        ? rank::DeepEpMode::kNormal
                          : parallel.deepep_mode == "low_latency" ? rank::DeepEpMode::kLowLatency
                                                                  : rank::DeepEpMode::kAuto;
-  } else if (parallel.deepep_mode != "auto") {
-    throw_user_error("--deepep-mode {}: is for --moe-a2a-backend deepep; leave it out", parallel.deepep_mode);
+    check_deepep_config(parallel, out.notes);
+  } else if (parallel.deepep_mode != "auto" || !parallel.deepep_config.empty()) {
+    throw_user_error("--deepep-{}: is for --moe-a2a-backend deepep; leave it out",
+                     parallel.deepep_mode != "auto" ? "mode " + parallel.deepep_mode : "config");
   }
   if (const auto dense = parallel.moe_dense_tp_size) {
     if (*dense != 1 && *dense != args.tp_size)
@@ -148,7 +173,7 @@ void write_parallel(const ParallelArgs& parallel, const Parallel& chosen, const 
   }
   if (layout.moe_dense_tp1) out["moe_dense_tp_size"] = "1";
   if (layout.a2a()) {
-    out["moe_a2a_backend"] = "deepep";
+    out["moe_a2a_backend"] = parallel.moe_a2a_backend;
     out["deepep_mode"] = parallel.deepep_mode;
   }
   if (!chosen.expert_load.uniform()) {

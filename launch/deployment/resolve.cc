@@ -109,6 +109,7 @@ void write_header(const ServerArgs& args, Deployment& deployment) {
   const scheduler::SchedulerConfig& config = deployment.scheduler;
   Rows& rows = *header.mutable_server_args();
   write_model(args, deployment.hardware, deployment.model, deployment.weights, config.context_length, rows);
+  write_kernels(args, deployment.kernels, rows);
   write_attention(args, deployment.model, deployment.attention, deployment.sparse, rows);
   write_states(args, deployment.model, deployment.states, deployment.memory.states.full_memory_ratio,
                deployment.memory.state_slots, rows);
@@ -129,7 +130,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   model = load_model(args);
   model.linear.state_bytes = state_bytes(args, model);
   check_window_flags(args, model);
-  out.hardware = with_gemm_kernels(args, load_device(args));
+  out.hardware = with_named_kernels(args, load_device(args));
   const proto::HardwareProfile& hardware = out.hardware;
   out.host = rank::load_host(hardware_name(args));
   out.weights = resolve_weights(args, hardware, model);
@@ -137,6 +138,9 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   out.speculation = resolve_speculation(args, out.host, model);
   out.attention = choose_attention(args, pair, hardware, model);
   out.parallel = resolve_parallel(args, model);
+  out.kernels = resolve_kernels(args, hardware, model, out.parallel.layout);
+  model.facts.trtllm_experts = out.kernels.trtllm_experts;
+  out.parallel.layout.fuses_all_reduces = out.kernels.fuses_all_reduces;
   const rank::ParallelLayout& layout = out.parallel.layout;
   if (!args.numeric() && model.quantization.quantized())
     rank::check_blocks(rank::weight_list(model, rank::make_shard(model, layout, 0)), model.name);
@@ -157,8 +161,8 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                               batches, out.states, out.pipeline, out.graphs,
                               draft_memory(args, model, out.speculation, out.draft), context_length);
   for (Notes* notes :
-       {&out.attention.notes, &out.speculation.notes, &out.parallel.notes, &images.notes, &batches.notes,
-        &out.states.notes, &out.pipeline.notes, &out.graphs.notes, &out.memory.notes})
+       {&out.attention.notes, &out.speculation.notes, &out.parallel.notes, &out.kernels.notes, &images.notes,
+        &batches.notes, &out.states.notes, &out.pipeline.notes, &out.graphs.notes, &out.memory.notes})
     out.notes.insert(out.notes.end(), notes->begin(), notes->end());
   for (Notes* warnings : {&out.attention.warnings, &out.speculation.warnings, &out.weights.warnings})
     out.warnings.insert(out.warnings.end(), warnings->begin(), warnings->end());

@@ -47,10 +47,6 @@ void declare_quantization(FlagSet& flags, ModelArgs& args) {
                   "fp8 or w8a8_fp8 quantise 16-bit weights while they are loaded; of a quantised checkpoint "
                   "only its own method is accepted (default: what its config.json declares)",
                   text(args.quantization));
-  flags.add_value("--fp8-gemm-backend", "KERNEL",
-                  "what multiplies with weights of fp8 in blocks: auto (DeepGEMM where a GPU has it) or "
-                  "flashinfer_trtllm, on Blackwell (default auto)",
-                  word({"auto", "flashinfer_trtllm"}, args.fp8_gemm_backend));
 }
 
 void check_model(const ModelArgs& args) {

@@ -21,7 +21,6 @@ struct ModelArgs {
   std::optional<std::uint32_t> context_length;
   std::vector<std::string> rank_slowdown;  // RANK:FACTOR, read by rank/parallel/local_ranks.h
   std::string quantization;                // "": the checkpoint's
-  std::string fp8_gemm_backend = "auto";   // or flashinfer_trtllm
 
   bool numeric() const { return executor == "numeric"; }
   bool dummy_weights() const { return load_format == "dummy"; }

@@ -49,12 +49,19 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
   flags.add_value("--moe-dense-tp-size", "N", "1: dense MLPs are whole on every GPU (default --tp)",
                   count(args.moe_dense_tp_size, 1, 1024));
   flags.add_value("--moe-a2a-backend", "NAME",
-                  "how tokens come to their experts: none (every rank sees all) or deepep (default none)",
-                  word({"none", "deepep"}, args.moe_a2a_backend));
+                  "how tokens come to their experts: none (every rank sees all), deepep, or mooncake, nixl, "
+                  "flashinfer, megamoe and flashinfer_megamoe, as fast as deepep (default none)",
+                  word({"none", "deepep", "mooncake", "nixl", "flashinfer", "megamoe", "flashinfer_megamoe"},
+                       args.moe_a2a_backend));
   flags.add_value(
       "--deepep-mode", "MODE",
       "kernels of deepep: normal, low_latency, or auto: one for prefill, the other for decode (default auto)",
       word({"auto", "normal", "low_latency"}, args.deepep_mode));
+  flags.add_value(
+      "--deepep-config", "JSON",
+      "multiprocessors of deepep's normal kernels, as a file or as text; its bandwidth stays that of "
+      "its own default",
+      text(args.deepep_config));
   flags.add_value("--expert-distribution", "LOAD",
                   "of tokens over experts: uniform, zipf:ALPHA, or a JSON file with recorded logical_count "
                   "(default uniform)",

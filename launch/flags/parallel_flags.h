@@ -24,6 +24,7 @@ struct ParallelArgs {
   std::optional<std::uint32_t> moe_dense_tp_size;
   std::string moe_a2a_backend = "none";
   std::string deepep_mode = "auto";
+  std::string deepep_config;                       // JSON, or the name of a file that holds it
   std::optional<std::string> expert_distribution;  // default uniform
   scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
 

@@ -52,6 +52,7 @@ void declare_server(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_model_limits(flags, args);
   declare_attention(flags, args, compare);
   declare_quantization(flags, args);
+  declare_kernels(flags, args);
   declare_speculation(flags, args.speculation);
   flags.group("Memory and batches");
   declare_memory(flags, args);

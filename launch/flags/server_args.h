@@ -16,6 +16,7 @@
 #include "launch/flags/batch_flags.h"
 #include "launch/flags/host_flags.h"
 #include "launch/flags/image_flags.h"
+#include "launch/flags/kernel_flags.h"
 #include "launch/flags/load_flags.h"
 #include "launch/flags/memory_flags.h"
 #include "launch/flags/model_flags.h"
@@ -29,6 +30,7 @@ namespace tpsim::launch {
 // All subjects side by side, so that a flag is read as SGLang's server_args has it (args.page_size); three
 // are members, whose fields would not say what they are of.
 struct ServerArgs : ModelArgs,
+                    KernelArgs,
                     AttentionArgs,
                     MemoryArgs,
                     StateArgs,

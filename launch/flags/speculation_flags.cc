@@ -59,7 +59,8 @@ void declare_speculation(FlagSet& flags, SpeculationArgs& args) {
   flags.add_value(
       "--speculative-moe-a2a-backend", "NAME",
       "how tokens reach the draft model's experts: none or deepep (default: as --moe-a2a-backend)",
-      noted(word({"none", "deepep"}, args.moe_a2a_backend)));
+      noted(word({"none", "deepep", "mooncake", "nixl", "flashinfer", "megamoe", "flashinfer_megamoe"},
+                 args.moe_a2a_backend)));
   flags.add_value(
       "--speculative-accept-rates", "RATES",
       "modeled execution: how often the first guess of draft 1, 2 … is right where those before it were, for "

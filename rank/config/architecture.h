@@ -39,6 +39,10 @@ struct ArchitectureFacts {
   // piecewise_cuda_graph_disabled_model_archs), or it is multimodal to SGLang and only text here.
   bool not_in_compiled_pieces = false;
   bool multimodal = false;
+  // Sums over ranks and the norm behind them are one kernel of FlashInfer's by default, in releases whose
+  // ReleaseRules::fuses_all_reduces is as large; 0: never (server_args.py, later arg_groups/overrides.py:
+  // _FLASHINFER_ALLREDUCE_FUSION_ARCHS).
+  std::uint8_t fuses_all_reduces = 0;
   bool glm_sparse = false;  // sparse attention's kernels are chosen as for GLM (attention/sparse_kernels.h)
   bool wide_draft_tree = false;  // _auto_choose_speculative_params: 5 steps, 4 guesses, 8 tokens
   bool profiled_images = false;  // settings of its own on large Hopper GPUs (model_overrides/qwen3_vl.py)

@@ -105,7 +105,7 @@ void read_common(const ConfigReader& config, ModelConfig& model) {
   model.num_nextn_predict_layers = config.number_or("num_nextn_predict_layers", 1, 0);
   model.context_length = context_length_of(config);
   // Latents bring dimensions of their own (read_mla()).
-  if (!config.has("head_dim") && !config.has("kv_lora_rank") &&
+  if (!config.has("head_dim") && !config.json().contains("kv_lora_rank") &&
       model.hidden_size % model.num_attention_heads != 0) {
     throw_user_error(
         "{}: num_attention_heads {} does not divide hidden_size {}, and key \"head_dim\" is missing",

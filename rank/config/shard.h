@@ -42,6 +42,9 @@ struct ParallelLayout {
   bool dp_lm_head = false;     // --enable-dp-lm-head: each part has a head of its own
   MoeA2aBackend moe_a2a = MoeA2aBackend::kNone;
   DeepEpMode deepep_mode = DeepEpMode::kAuto;
+  // Sums of at most 2,048 tokens and the norms behind them are one kernel of FlashInfer's
+  // (FUSE_ALLREDUCE_MAX_BATCH_SIZE of layers/communicator.py).
+  bool fuses_all_reduces = false;
 
   std::uint32_t attn_tp_size() const { return tp_size / dp_size; }
   std::uint32_t moe_tp_size() const { return tp_size / ep_size; }

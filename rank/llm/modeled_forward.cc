@@ -30,6 +30,7 @@ constexpr double kCompiledRouterIssued = 31;
 constexpr double kBlockProductIssued = 2.4;
 constexpr double kGathered = 4;  // data-parallel attention: buffers cleared and copied (dp_attention.py)
 
+constexpr double kFusedRows = 2048;  // of a sum over ranks that is fused with its norm (shard.h)
 constexpr double kServedRows = 256;  // OperatorCoefficients::served counts beyond
 
 // Launches of a pass in captured pieces: a layer's piece and what surrounds its attention (its kernel, that
@@ -187,6 +188,11 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   if (norm_behind_gather) {
     other(m * 4 * hidden, layers);
     other(double(rows.gathered) * 4 * hidden, layers);
+  } else if (layout.fuses_all_reduces && m <= kFusedRows) {
+    // A norm in the sum before it: its bytes, and no launch.
+    const KernelCost norm = costs_.elementwise(m * 4 * hidden * kElement);
+    const double start = costs_.elementwise(0).seconds;
+    add(&Dense::other, {norm.seconds - start, norm.flops, norm.bytes, 0}, 2 * layers);
   } else {
     other(m * 4 * hidden, 2 * layers);
   }

@@ -125,7 +125,12 @@ struct ReleaseRules {
   // By default no decode larger than --max-running-requests is captured.
   bool captured_sizes_end_at_running_requests = false;
 
-  // ---- experts, where --moe-runner-backend says nothing ----
+  // ---- kernels, where no flag names them ----
+
+  // Of which classes sums over ranks and norms are fused (rank::ArchitectureFacts::fuses_all_reduces): more
+  // in each release. Before 0.5.7 on Blackwell only.
+  std::uint8_t fuses_all_reduces = 1;
+  bool fuses_all_reduces_on_hopper = false;
 
   // flashinfer_trtllm runs 16-bit experts of the models that it was chosen for in fp8 before, and GLM-4.5's
   // in nvfp4.

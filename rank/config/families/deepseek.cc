@@ -93,19 +93,22 @@ constexpr ArchitectureFacts kDeepseekFacts = {.data_parallel_attention = true,
                                               .next_layer = true,
                                               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
                                               .biased_grouped_topk = true};
-constexpr ArchitectureFacts with(bool ArchitectureFacts::*fact) {
+constexpr ArchitectureFacts facts_of(std::uint8_t fuses_all_reduces,
+                                     bool ArchitectureFacts::*fact = nullptr) {
   ArchitectureFacts facts = kDeepseekFacts;
-  facts.*fact = true;
+  facts.fuses_all_reduces = fuses_all_reduces;
+  if (fact != nullptr) facts.*fact = true;
   return facts;
 }
 constexpr std::array<Architecture, 6> kDeepseekArchitectures = {{
     {.name = "DeepseekV2ForCausalLM",
      .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .grouped_topk = true}},
-    {.name = "DeepseekV3ForCausalLM", .facts = with(&ArchitectureFacts::may_prefill_eagerly)},
-    {.name = "DeepseekV32ForCausalLM", .facts = kDeepseekFacts},
-    {.name = "GlmMoeDsaForCausalLM", .facts = with(&ArchitectureFacts::glm_sparse)},
-    {.name = "Glm4MoeLiteForCausalLM", .facts = kDeepseekFacts},
-    {.name = "KimiK25ForConditionalGeneration", .facts = with(&ArchitectureFacts::may_prefill_eagerly)},
+    {.name = "DeepseekV3ForCausalLM", .facts = facts_of(1, &ArchitectureFacts::may_prefill_eagerly)},
+    {.name = "DeepseekV32ForCausalLM", .facts = facts_of(4)},
+    {.name = "GlmMoeDsaForCausalLM", .facts = facts_of(4, &ArchitectureFacts::glm_sparse)},
+    {.name = "Glm4MoeLiteForCausalLM", .facts = facts_of(2)},
+    {.name = "KimiK25ForConditionalGeneration",
+     .facts = facts_of(3, &ArchitectureFacts::may_prefill_eagerly)},
 }};
 
 }  // namespace

@@ -26,7 +26,8 @@ constexpr std::array<Architecture, 1> kGlm4MoeArchitectures = {{
                .head_on_every_stage = true,
                .next_layer = true,
                .trtllm_experts = TrtllmExperts::kNvfp4,
-               .biased_grouped_topk = true}},
+               .biased_grouped_topk = true,
+               .fuses_all_reduces = 2}},
 }};
 
 }  // namespace

@@ -30,7 +30,10 @@ void read_gpt_oss(const ConfigReader& config, ModelConfig& model) {
 
 constexpr std::array<Architecture, 1> kGptOssArchitectures = {{
     {.name = "GptOssForCausalLM",
-     .facts = {.data_parallel_attention = true, .pipeline = true, .head_on_every_stage = true},
+     .facts = {.data_parallel_attention = true,
+               .pipeline = true,
+               .head_on_every_stage = true,
+               .fuses_all_reduces = 1},
      .model_type = "gpt_oss"},
 }};
 

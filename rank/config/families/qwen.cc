@@ -117,13 +117,18 @@ constexpr std::array<Architecture, 6> kQwenArchitectures = {{
                .pipeline = true,
                .head_on_every_stage = true,
                .dual_chunk = true,
-               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4},
+               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
+               .fuses_all_reduces = 2},
      .model_type = "qwen3_moe"},
     {.name = "Qwen2_5_VLForConditionalGeneration", .facts = {.pipeline = true}},
     {.name = "Qwen3VLForConditionalGeneration",
      .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .profiled_images = true}},
     {.name = "Qwen3VLMoeForConditionalGeneration",
-     .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .profiled_images = true}},
+     .facts = {.data_parallel_attention = true,
+               .deepep = true,
+               .pipeline = true,
+               .fuses_all_reduces = 5,
+               .profiled_images = true}},
 }};
 
 constexpr std::array<VisionArchitecture, 3> kQwenVision = {{

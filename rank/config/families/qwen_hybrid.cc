@@ -120,18 +120,19 @@ constexpr ArchitectureFacts without_next_layer(ArchitectureFacts facts) {
   facts.next_layer = false;
   return facts;
 }
-constexpr ArchitectureFacts hybrid_facts_with(bool ArchitectureFacts::*fact) {
+constexpr ArchitectureFacts hybrid_facts_of(std::uint8_t fuses_all_reduces, bool ArchitectureFacts::*fact) {
   ArchitectureFacts facts = kHybridFacts;
+  facts.fuses_all_reduces = fuses_all_reduces;
   facts.*fact = true;
   return facts;
 }
 constexpr std::array<Architecture, 5> kQwenHybridArchitectures = {{
-    {.name = "Qwen3NextForCausalLM", .facts = hybrid_facts_with(&ArchitectureFacts::not_in_compiled_pieces)},
+    {.name = "Qwen3NextForCausalLM", .facts = hybrid_facts_of(4, &ArchitectureFacts::not_in_compiled_pieces)},
     {.name = "Qwen3_5ForCausalLM", .facts = without_next_layer(kHybridFacts)},
     {.name = "Qwen3_5MoeForCausalLM", .facts = kHybridFacts},
-    {.name = "Qwen3_5ForConditionalGeneration", .facts = hybrid_facts_with(&ArchitectureFacts::multimodal)},
+    {.name = "Qwen3_5ForConditionalGeneration", .facts = hybrid_facts_of(3, &ArchitectureFacts::multimodal)},
     {.name = "Qwen3_5MoeForConditionalGeneration",
-     .facts = hybrid_facts_with(&ArchitectureFacts::multimodal)},
+     .facts = hybrid_facts_of(3, &ArchitectureFacts::multimodal)},
 }};
 
 }  // namespace

@@ -13,7 +13,7 @@ FLAGS = ROOT / "launch" / "flags"
 DEPLOYMENT = ROOT / "launch" / "deployment"
 
 # The subject's file of launch/deployment, where it has another name than that of launch/flags.
-HOMES = {"state": "states", "batch": "batches", "image": "images"}
+HOMES = {"state": "states", "kernel": "kernels", "batch": "batches", "image": "images"}
 # Subjects of a run, which no deployment knows.
 OF_RUNS = {"output"}
 # Subjects that are members of ServerArgs; of the others it has the fields themselves.
@@ -28,7 +28,7 @@ SHARED = {
     "memory.max_running_requests": "batches states", "state.max_mamba_cache_size": "memory",
     "batch.max_prefill_tokens": "memory", "batch.enable_mixed_chunk": "attention speculation",
     "batch.disable_radix_cache": "speculation", "batch.disable_overlap_schedule": "host speculation",
-    "batch.sglang_release": "attention draft images memory speculation states",
+    "batch.sglang_release": "attention draft images kernels memory model speculation states",
     "host.launch_queue": "resolve", "load.dataset_name": "images", "load.random_seed": "parallel resolve",
     "parallel.pp_size": "memory", "parallel.expert_distribution": "model", "parallel.load_balance": "batches",
     "speculation.algorithm": "batches images", "speculation.draft_attention_backend": "attention",

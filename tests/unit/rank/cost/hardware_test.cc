@@ -95,6 +95,7 @@ TEST(Hardware, NamesOfVendorsAreUnderstood) {
       {"AMD Instinct MI300X", "mi300x"},
       {"AMD Instinct MI325X OAM", "mi325x"},
       {"MI355X", "mi355x"},
+      {"GB300", "gb300"},
       {"Ascend910B3", "ascend-910b"},
       {"Intel(R) Data Center GPU Max 1550", "max-1550"},
       {"Intel Xeon 6980P", "xeon-amx"},
@@ -102,7 +103,7 @@ TEST(Hardware, NamesOfVendorsAreUnderstood) {
   for (const auto& [given, profile] : kNames) EXPECT_EQ(load_hardware(given).name(), profile) << given;
   // Other devices, or none.
   for (const char* name : {"h300", "H100 NVL", "NVIDIA H200 NVL", "A100-SXM4-40GB", "A100-PCIE-40GB",
-                           "ampere h200", "l40", "NVIDIA A10G", "GB300", "nvidia", "hopper"})
+                           "ampere h200", "l40", "NVIDIA A10G", "nvidia", "hopper"})
     EXPECT_THAT(refusal([name] { load_hardware(name); }), HasSubstr("neither a known GPU nor a file"))
         << name;
   EXPECT_THAT(refusal([] { load_hardware("h200-sx"); }), HasSubstr("did you mean h200-sxm?"));
