@@ -20,6 +20,8 @@ void read_layer_kinds(const ConfigReader& config, ModelConfig& model) {
   linear.num_key_heads = linear.num_value_heads = kda.number("num_heads", 1, 1U << 12);
   linear.key_head_dim = linear.value_head_dim = kda.number("head_dim", 1, 1024);
   linear.conv_kernel = kda.number_or("short_conv_kernel_size", 4, 2);
+  if (linear.conv_kernel > 64)
+    throw_user_error("{}: \"short_conv_kernel_size\" is {}, more than 64", kda.where(), linear.conv_kernel);
   model.layers.assign(model.num_layers, {});
   for (LayerConfig& layer : model.layers) layer.rope = LayerConfig::kNoRope;
   // Layers are counted from one.

@@ -1,7 +1,9 @@
 // LFM2 and LFM2.5: gated short convolutions in most layers, attention in the others; in some sizes experts.
+#include <algorithm>
 #include <array>
 #include <vector>
 
+#include "proto/base/ceil_div.h"
 #include "rank/config/config_parts.h"
 #include "rank/config/families.h"
 
@@ -11,9 +13,9 @@ namespace {
 // models/lfm2.py: two thirds of what the config says, up to a multiple.
 std::uint32_t adjusted_width(const ConfigReader& config, std::uint32_t width) {
   if (!config.flag("block_auto_adjust_ff_dim", true)) return width;
-  const double scaled = config.real("block_ffn_dim_multiplier", 1, 1e-3, 1e3) * (2 * width / 3);
-  const std::uint32_t unit = config.number_or("block_multiple_of", 256);
-  return (static_cast<std::uint32_t>(scaled) + unit - 1) / unit * unit;
+  const double scaled = config.real("block_ffn_dim_multiplier", 1, 1e-3, 16) * (2 * width / 3);
+  const std::uint32_t unit = std::min(config.number_or("block_multiple_of", 256), kWidestExpert);
+  return ceil_align(std::max(1U, static_cast<std::uint32_t>(scaled)), unit);
 }
 
 void read_lfm2(const ConfigReader& config, ModelConfig& model) {
@@ -24,6 +26,8 @@ void read_lfm2(const ConfigReader& config, ModelConfig& model) {
   model.qk_norm = true;
   if (!experts) {
     const std::uint32_t width = config.number_or("block_ff_dim", model.intermediate_size);
+    if (width > kWidestExpert)
+      throw_user_error("{}: key \"block_ff_dim\" is {}, more than {}", config.where(), width, kWidestExpert);
     model.intermediate_size = adjusted_width(config, width);
   }
   model.layers.assign(model.num_layers, {});
@@ -44,6 +48,8 @@ void read_lfm2(const ConfigReader& config, ModelConfig& model) {
   linear.num_value_heads = model.hidden_size;
   linear.value_head_dim = 1;
   linear.conv_kernel = config.number_or("conv_L_cache", 3, 2);
+  if (linear.conv_kernel > 64)
+    throw_user_error("{}: key \"conv_L_cache\" is {}, more than 64", config.where(), linear.conv_kernel);
   read_rope(config, model, {.theta = 1e6});
   if (!experts) return;
   MoeConfig& moe = model.moe;
