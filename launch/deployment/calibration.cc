@@ -206,9 +206,14 @@ void write_calibration(const Deployment& run, bool queue_stated, proto::RunRepor
   }
   if (run.model.is_hybrid_linear()) {
     using rank::LinearAttnBackend;
+    const rank::LinearKind kind = run.model.linear.kind;
     const auto add = [&](const std::string& name, LinearAttnBackend backend) {
       proto::Calibration& row = add_row(report, name);
-      if (backend != LinearAttnBackend::kTriton) {
+      if (kind != rank::LinearKind::kGatedDelta) {
+        row.set_source(kind == rank::LinearKind::kKda
+                           ? "not measured: KDA's layers, as gated delta-nets"
+                           : "not measured: short convolutions, as those of gated delta-nets");
+      } else if (backend != LinearAttnBackend::kTriton) {
         row.set_source(fmt::format("not measured: bytes and arithmetic of {}'s kernels", to_string(backend)));
       } else if (const auto* const fit = rank::find_constant_fit(run.hardware, name)) {
         take(*fit, row);

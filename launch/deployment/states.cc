@@ -61,6 +61,7 @@ bool flashinfer_prefills(const ServerArgs& args, const proto::HardwareProfile& h
   const bool hopper = generation == GpuGeneration::kHopper;
   if (!hopper && generation != GpuGeneration::kBlackwell) return false;
   if (chunk == 0 || chunk > (hopper ? kHopperChunk : kBlackwellChunk)) return false;
+  if (model.linear.kind != rank::LinearKind::kGatedDelta) return false;
   if (model.linear.key_head_dim != kHeadDim || model.linear.value_head_dim != kHeadDim) return false;
   return hopper ? args.mamba_ssm_dtype == "float32" ||
                       (args.mamba_ssm_dtype == "auto" && !bf16_states(args, model))
@@ -97,6 +98,14 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
       out.switches.radix_cache = false;
       return;
     }
+    const bool beside_drafts = speculation.enabled() && !args.sglang_release.rules.snapshots_states;
+    if (beside_drafts && !args.sglang_release.rules.cached_states_refuse_speculation) {
+      // 0.5.9: server_args.py, _handle_mamba_radix_cache.
+      say(out.notes, "{}: the radix cache is off, for SGLang {} keeps no states in it beside speculation",
+          model.name, args.sglang_release.name);
+      out.switches.radix_cache = false;
+      return;
+    }
     if (out.switches.overlap && asked == "no_buffer")
       throw_user_error("--mamba-radix-cache-strategy no_buffer: needs --disable-overlap-schedule");
     if (out.switches.overlap)
@@ -104,7 +113,7 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
           "{}: overlap scheduling is off, for the radix cache keeps states without buffers for "
           "snapshots (no_buffer), as in SGLang",
           model.name);
-    if (speculation.enabled() && !args.sglang_release.rules.snapshots_states)
+    if (beside_drafts)
       throw_user_error(
           "--speculative-algorithm: with states of gated delta-net layers in the radix cache SGLang {} needs "
           "--mamba-radix-cache-strategy extra_buffer, or --disable-radix-cache",

@@ -154,6 +154,8 @@ struct ReleaseRules {
   // Where nothing is said the radix cache keeps snapshots of gated delta-net states (extra_buffer); before,
   // states at the end of a sequence only, without overlap scheduling (no_buffer).
   bool snapshots_states = false;
+  // Without them speculation is refused beside cached states; before, the radix cache was turned off.
+  bool cached_states_refuse_speculation = false;
   // FlashInfer's kernels prefill gated delta-net layers by default where they can.
   bool flashinfer_prefills_delta_nets = false;
 };

@@ -4,7 +4,7 @@
 //
 // What the launch line says is asked as it stands; `tpsim run` leaves aside what means nothing to a
 // simulation. Lengths are those of the columns, which say what the command leaves to its defaults. ShareGPT's
-// lengths are not published, only their sums: they are drawn evenly between one token and twice their mean.
+// lengths are not published, only their sums (sharegpt_lengths.h).
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -17,8 +17,10 @@
 #include <vector>
 
 #include "launch/lab/measurements/csv_rows.h"
+#include "launch/lab/measurements/measured_requests.h"
 #include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/measurements/server_account.h"
+#include "launch/lab/measurements/sharegpt_lengths.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 
@@ -100,30 +102,55 @@ std::optional<double> median_or_mean(const CsvRows& cells, std::string_view medi
   return value ? value : figure(cells, mean);
 }
 
-// Mean tokens of a request's share in the column; 0 where it is empty.
-std::uint64_t mean_tokens(const CsvRows& cells, std::string_view total, std::uint64_t prompts) {
-  const std::optional<double> tokens = figure(cells, total);
-  return tokens ? static_cast<std::uint64_t>(std::llround(*tokens / static_cast<double>(prompts))) : 0;
+// ShareGPT's requests: load.workload, or why there are none.
+void offer_sharegpt(const CsvRows& cells, std::uint64_t prompts, MeasuredLoad& load) {
+  const std::optional<double> input = figure(cells, "total_input_tokens");
+  const std::optional<double> output = figure(cells, "total_output_tokens");
+  if (!input || !output) {
+    load.refusal = "the lengths of its requests were not published, nor their sums";
+    return;
+  }
+  const auto count = static_cast<double>(prompts);
+  std::vector<MeasuredRequest> requests = sharegpt_requests(prompts, *input / count, *output / count);
+  // Sums of no remainder are those of equal lengths, whatever the page calls them.
+  if (std::fmod(*input, count) == 0 && std::fmod(*output, count) == 0) {
+    for (MeasuredRequest& request : requests) {
+      request.input_tokens = static_cast<std::uint32_t>(*input / count);
+      request.output_tokens = static_cast<std::uint32_t>(*output / count);
+    }
+  }
+  load.workload = replay(requests, false, load);
+  add_flags(load.flags, {"--trace", load.workload->name, "--request-rate", "inf"});
+}
+
+// What vLLM's client and SGLang's chat endpoint (its template, its messages) take for each of many requests
+// that are sent at once, each by a connection of its own: 1,000 prompts of 128 tokens and answers of four
+// took a Qwen3-14B 7.8 s, 984 DeepSeek-V3.2 on eight GPUs 7.1 s; the last of 1,000 first tokens of
+// GLM-4.5-Air came after 6.2 s. No flag names it by request, so it is said by the prompt's tokens, as
+// tokenizing is.
+constexpr double kChatBurstUs = 6000;
+constexpr double kTokenizeUs = 1.5;  // --tokenize-us where nothing is said
+void pass_chat_endpoint(const CsvRows& cells, std::uint64_t prompts, MeasuredLoad& load) {
+  const std::optional<double> input = figure(cells, "total_input_tokens");
+  if (load.load_kind != "burst" || !input || !load.refusal.empty() ||
+      cells.text("bench").find("openai-chat") == std::string::npos)
+    return;
+  const double us = kTokenizeUs + kChatBurstUs * static_cast<double>(prompts) / *input;
+  add_flags(load.flags, {"--tokenize-us", fmt::format("{:.1f}", us)});
 }
 
 void offer(const CsvRows& cells, std::uint64_t prompts, MeasuredLoad& load) {
   const std::string dataset = cells.text("dataset"), range_ratio = cells.text("range_ratio");
-  std::uint64_t input = 0, output = 0;
-  std::string ratio = range_ratio.empty() ? "0" : range_ratio;
-  if (dataset == "sharegpt") {
-    input = 2 * mean_tokens(cells, "total_input_tokens", prompts);
-    output = 2 * mean_tokens(cells, "total_output_tokens", prompts);
-    ratio = "0";
-    if (input == 0 || output == 0)
-      load.refusal = "the lengths of its requests were not published, nor their sums";
-  } else {
-    input = cells.text("input_len").empty() ? 0 : cells.count("input_len", 1, 1U << 30);
-    output = cells.text("output_len").empty() ? 0 : cells.count("output_len", 1, 1U << 30);
-    if (input == 0 || output == 0) load.refusal = "the lengths of its requests were not published";
-  }
+  const std::uint64_t input = cells.text("input_len").empty() ? 0 : cells.count("input_len", 1, 1U << 30);
+  const std::uint64_t output = cells.text("output_len").empty() ? 0 : cells.count("output_len", 1, 1U << 30);
   const std::string concurrency = cells.text("max_concurrency"), rate = cells.text("request_rate");
   load.load_kind = rate.empty() || rate == "inf" ? (concurrency.empty() ? "burst" : "closed") : "poisson";
   load.load = fmt::format("{}:{}:{}:{}:{}", dataset, input, output, concurrency, prompts);
+  if (dataset == "sharegpt") {
+    offer_sharegpt(cells, prompts, load);
+  } else if (input == 0 || output == 0) {
+    load.refusal = "the lengths of its requests were not published";
+  }
   if (dataset == "image") {
     std::vector<std::string> words = shell_words(cells.text("bench"), cells.place());
     add_flags(load.flags, {"--dataset-name", "image"});
@@ -131,12 +158,17 @@ void offer(const CsvRows& cells, std::uint64_t prompts, MeasuredLoad& load) {
       const std::string value = take(words, std::array{flag});
       if (!value.empty()) add_flags(load.flags, {std::string(flag), value});
     }
-  } else {
+  } else if (dataset != "sharegpt") {
     add_flags(load.flags, {"--dataset-name", "random"});
   }
-  add_flags(load.flags,
-            {"--random-input-len", std::to_string(input), "--random-output-len", std::to_string(output),
-             "--random-range-ratio", ratio, "--num-prompts", std::to_string(prompts), "--front-end", "text"});
+  if (dataset != "sharegpt") {
+    add_flags(load.flags,
+              {"--random-input-len", std::to_string(input), "--random-output-len", std::to_string(output),
+               "--random-range-ratio", range_ratio.empty() ? "0" : range_ratio, "--num-prompts",
+               std::to_string(prompts)});
+  }
+  add_flags(load.flags, {"--front-end", "text"});
+  pass_chat_endpoint(cells, prompts, load);
   if (!concurrency.empty()) add_flags(load.flags, {"--max-concurrency", concurrency});
   if (load.load_kind == "poisson") add_flags(load.flags, {"--request-rate", rate});
 }
@@ -144,6 +176,56 @@ void offer(const CsvRows& cells, std::uint64_t prompts, MeasuredLoad& load) {
 // Of servers that draft and whose acceptance nobody published: 2.4 tokens a step of three drafts, as LMSYS
 // measured of DeepSeek V3's own layer. Only their first tokens are compared.
 constexpr const char* kUsualAcceptance = "0.75,0.6,0.5";
+// GLM-5.2 keeps all that its layer drafts of random prompts: with five drafts a token takes 0.72 to 0.75 of
+// its time with three, on H200, B200 and GB300 (6 tokens of a step 1.1 times as long, not 4). So requests
+// that began together end together, and the next ones wait for each other's prefills.
+constexpr const char* kAllAccepted = "1";
+
+// Runs that cannot be what their rows say.
+struct Doubt {
+  std::string_view model, hardware, version, why;
+};
+constexpr std::array kDoubts = {
+    Doubt{"Kimi-K2.5", "H200", "0.5.6.post2",
+          "its release has no KimiK25ForConditionalGeneration (0.5.9 is the first that has), and its tokens "
+          "take "
+          "up to 50 times as long as on other pages"},
+    Doubt{"gpt-oss", "A100", "", "tokens of 0.5 to 2.5 s are no server's that uses its GPU (PUBLISHED.md)"},
+    Doubt{"gpt-oss", "H100", "0.5.3rc0",
+          "first tokens of 140 s beside tokens of 39 ms are not one server's (PUBLISHED.md)"},
+    Doubt{"GLM-4.6-FP8", "H100", "", "PUBLISHED.md beside the file finds it implausible"},
+    Doubt{"Qwen3.5-4B", "MI300X", "", "PUBLISHED.md beside the file finds it implausible"},
+};
+
+// Of rows that name a branch, a commit or nothing: the release that first had the model, for which its page
+// was written (srt/models and srt/configs of SGLang's wheels; of Qwen3-Coder and GLM-5.2 the one that the
+// page names in other places).
+struct FirstRelease {
+  std::string_view model, version;
+};
+constexpr std::array kFirstReleases = {
+    FirstRelease{"GLM-5.2", "0.5.13"},
+    FirstRelease{"GLM-5", "0.5.9"},
+    FirstRelease{"Qwen3.5", "0.5.9"},
+    FirstRelease{"Qwen3.6", "0.5.15"},
+    FirstRelease{"Qwen3-Coder-480B", "0.5.7"},
+    FirstRelease{"gemma-4", "0.5.12"},
+    FirstRelease{"NVIDIA-Nemotron-3", "0.5.9"},
+    FirstRelease{"MiMo-V2.5", "0.5.12"},
+    FirstRelease{"LFM2.5", "0.5.13"},
+    FirstRelease{"MiniMax-M3", "0.5.14"},
+    FirstRelease{"Laguna", "0.5.13"},
+    FirstRelease{"DeepSeek-OCR-2", "0.5.8"},
+    FirstRelease{"Hy3", "0.5.12"},
+    FirstRelease{"Step-3.5", "0.5.9"},
+};
+std::string release_of(const std::string& model, const std::string& version) {
+  // A build from source names none, or none of SGLang's.
+  if (version.starts_with("0.") && version.find("dev") == std::string::npos) return version;
+  const auto first = std::ranges::find_if(
+      kFirstReleases, [&](const FirstRelease& release) { return model.starts_with(release.model); });
+  return first == kFirstReleases.end() ? "" : std::string(first->version);
+}
 
 bool gives(const std::vector<std::string>& flags, std::string_view start, std::string_view value = {}) {
   for (std::size_t i = 0; i < flags.size(); ++i) {
@@ -201,7 +283,13 @@ MeasuredLoad load_of(const CsvRows& cells, std::map<std::string, std::string>& r
     }
   }
   load.settings = fmt::format("{}", fmt::join(flags, " "));
-  add_server({.model_path = path, .version = cells.text("sglang_version")}, load);
+  const std::string version = cells.text("sglang_version");
+  for (const Doubt& doubt : kDoubts) {
+    if (load.model.starts_with(doubt.model) && load.hardware == doubt.hardware &&
+        (doubt.version.empty() || version == doubt.version))
+      load.refusal = doubt.why;
+  }
+  add_server({.model_path = path, .version = release_of(load.model, version)}, load);
   add_flags(load.flags, flags);
   if (const std::optional<double> kept = figure(cells, "accept_length")) {
     load.accept_lens = {{0, *kept}};
@@ -210,7 +298,10 @@ MeasuredLoad load_of(const CsvRows& cells, std::map<std::string, std::string>& r
   }
   const bool guessed =
       load.accept_lens.empty() && drafts_tokens(flags) && !gives(flags, "--speculative-accept");
-  if (guessed) add_flags(load.flags, {"--speculative-accept-rates", kUsualAcceptance});
+  if (guessed) {
+    const bool all = load.model.starts_with("GLM-5.2");
+    add_flags(load.flags, {"--speculative-accept-rates", all ? kAllAccepted : kUsualAcceptance});
+  }
   const std::uint64_t prompts = cells.count("num_prompts", 1, 1U << 30);
   offer(cells, prompts, load);
   serve_before(cells, load, runs);

@@ -50,13 +50,82 @@ TEST(Published, TheLaunchLineIsAskedAsItStands) {
   EXPECT_FALSE(load.measured.duration_s);
 }
 
-TEST(Published, LengthsOfShareGptSpreadAboutTheirMeans) {
+TEST(Published, LengthsOfShareGptSpreadAsAnExponential) {
   const MeasuredLoad load =
-      load_of("a,m,H200,sglang serve --model m,bench,sharegpt,,,,10,1,inf,,,,,2000,3000,2.5");
+      load_of("a,m,H200,sglang serve --model m,bench,sharegpt,,,,1000,1,inf,,,,,217000,202000,2.5");
   EXPECT_EQ(load.refusal, "");
-  EXPECT_TRUE(
-      has(load, {"--random-input-len", "400", "--random-output-len", "600", "--random-range-ratio", "0"}));
+  ASSERT_TRUE(load.workload);
+  EXPECT_TRUE(has(load, {"--trace", load.workload->name, "--request-rate", "inf"}));
+  std::vector<std::uint64_t> answers;
+  std::uint64_t input = 0, output = 0;
+  for (const scheduler::WorkloadRequest& request : load.workload->requests) {
+    input += request.prompt.size();
+    output += request.max_new_tokens;
+    answers.push_back(request.max_new_tokens);
+  }
+  EXPECT_NEAR(static_cast<double>(input), 217000, 500);
+  EXPECT_NEAR(static_cast<double>(output), 202000, 500);
+  std::ranges::sort(answers);
+  EXPECT_NEAR(static_cast<double>(answers[500]), 202 * 0.71, 2);
+  EXPECT_NEAR(static_cast<double>(answers.back()), 202 * 5, 30);
   EXPECT_EQ(load.accept_lens, (std::vector<std::pair<std::uint32_t, double>>{{0, 2.5}}));
+}
+
+TEST(Published, SumsWithoutRemainderAreEqualLengths) {
+  const MeasuredLoad load =
+      load_of("a,m,H200,sglang serve --model m,bench,sharegpt,,,,10,1,inf,,,,,1000,2000,");
+  ASSERT_TRUE(load.workload);
+  for (const scheduler::WorkloadRequest& request : load.workload->requests) {
+    EXPECT_EQ(request.prompt.size(), 100U);
+    EXPECT_EQ(request.max_new_tokens, 200U);
+  }
+}
+
+TEST(Published, WithoutAnAcceptanceOnlyFirstTokensAreCompared) {
+  const std::string row =
+      ",H200,sglang serve --model m --speculative-algorithm EAGLE,bench,random,10,5,0,8,1,inf,"
+      "120.5,,3.5,900,,,";
+  const MeasuredLoad load = load_of("a,GLM-5.2" + row);
+  EXPECT_TRUE(has(load, {"--speculative-accept-rates", "0.75,0.6,0.5"}));
+  EXPECT_FALSE(load.measured.tpot_ms);
+  EXPECT_FALSE(load.measured.output_throughput);
+  EXPECT_EQ(load.measured.ttft_ms, 120.5);
+  EXPECT_EQ(load_of("a,m" + row + "2.5").measured.tpot_ms, 3.5);
+}
+
+TEST(Published, ManyChatsAtOnceWaitForTheEndpoint) {
+  const std::string row =
+      "a,m,H200,sglang serve --model m,vllm bench serve --backend openai-chat,random,100,4,1,";
+  EXPECT_TRUE(has(load_of(row + "10,,inf,,,,,1000,40,"), {"--tokenize-us", "61.5"}));
+  EXPECT_FALSE(has(load_of(row + "10,2,inf,,,,,1000,40,"), {"--tokenize-us"}));
+}
+
+TEST(Published, ReleasesThatAreNotNamedAreTheModelsFirst) {
+  const std::string columns =
+      "id,sglang_version,model,gpu,launch,bench,dataset,input_len,output_len,num_prompts\n";
+  const auto release = [&](const std::string& version, const std::string& model) {
+    const std::vector<std::string> flags =
+        read_measurements(columns + "a," + version + ",org/" + model + ",H200,sglang serve --model org/" +
+                              model + ",bench,random,10,5,8\n",
+                          "published.csv", {})[0]
+            .flags;
+    const auto at = std::ranges::find(flags, "--sglang-version");
+    return at == flags.end() ? "" : at[1];
+  };
+  EXPECT_EQ(release("main branch", "Qwen3.5-397B-A17B"), "0.5.8");  // the nearest that is known of 0.5.9
+  EXPECT_EQ(release("0.5.16", "Qwen3.5-397B-A17B"), "0.5.16");
+  EXPECT_EQ(release("0.0.0.dev1+g1", "LFM2.5-1.2B-Instruct"), "0.5.12");
+  EXPECT_EQ(release("", "m"), "");
+}
+
+TEST(Published, RunsThatCannotBeWhatTheySayAreRefused) {
+  const std::string columns =
+      "id,sglang_version,model,gpu,launch,bench,dataset,input_len,output_len,num_prompts\n";
+  const std::string row = ",org/Kimi-K2.5,H200,sglang serve --model org/Kimi-K2.5,bench,random,10,5,8\n";
+  const std::vector<MeasuredLoad> loads =
+      read_measurements(columns + "a,0.5.6.post2" + row + "b,0.5.9" + row, "published.csv", {});
+  EXPECT_NE(loads[0].refusal.find("0.5.9"), std::string::npos);
+  EXPECT_EQ(loads[1].refusal, "");
 }
 
 TEST(Published, TheMeanWhereThereIsNoMedian) {
