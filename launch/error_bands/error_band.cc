@@ -58,13 +58,13 @@ constexpr std::array<Level, kNumLevels> kLevels = {{
 // A value and how much of a pair's, or a load's, one it is.
 using Weighted = std::pair<double, double>;
 
-// The smallest of which `share` of the weights and one more are no larger, the largest where none is.
+// The smallest of which `share` of `ones` is no larger, the largest where none is.
 double weighted_quantile(std::vector<Weighted>& values, double ones, double share) {
   std::sort(values.begin(), values.end());
   double sum = 0;
   for (const auto& [value, weight] : values) {
     sum += weight;
-    if (sum >= share * (ones + 1) - 1e-9) return value;
+    if (sum >= share * ones - 1e-9) return value;
   }
   return values.back().first;
 }
@@ -91,7 +91,7 @@ std::optional<Band> plain_band(const std::vector<Residual>& rows, Figure figure,
     below.emplace_back(1 / row->of(figure), weight);
   }
   constexpr double kEnd = (1 + kCoverage) / 2;
-  const auto ones = static_cast<double>(level.of_pairs ? pairs.size() : counted.size());
+  const auto ones = static_cast<double>(level.of_pairs ? pairs.size() + 2 : counted.size() + 1);
   Band band;
   band.high = std::max(weighted_quantile(above, ones, kEnd), 1 + kNarrowest);
   band.low = 1 / std::max(weighted_quantile(below, ones, kEnd), 1 + kNarrowest);
