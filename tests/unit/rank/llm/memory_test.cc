@@ -61,6 +61,7 @@ TEST(Memory, BatchesAreSglangs) {
       {"b200", 1, true, 16384, 512},      {"gb200", 4, true, 16384, 512},
       {"b300", 8, true, 16384, 512},      {"mi300x", 1, true, 16384, 512},
       {"mi325x", 8, true, 16384, 512},    {"mi355x", 8, true, 16384, 512},
+      {"gb300", 4, true, 16384, 512},     {"mi350x", 8, true, 16384, 512},
       {"ascend-910b", 1, true, 8192, 64}, {"ascend-910b", 8, true, 8192, 256},
       {"max-1550", 1, true, 8192, 256},   {"xeon-amx", 1, true, 16384, 512},
   };
