@@ -44,9 +44,9 @@ void take(const Fit& fit, proto::Calibration& row) {
 bool like_fitted_servers(const Deployment& run, const proto::OperatorEfficiency& entry) {
   const std::string_view load_format = run.weights.experts_in_use > 0 ? "dummy" : "auto";
   return entry.servers().empty() ||
-         std::any_of(entry.servers().begin(), entry.servers().end(), [&](const proto::FittedServer& server) {
-           return server.model() == run.model.name && server.tp_size() == run.parallel.layout.tp_size &&
-                  server.load_format() == load_format;
+         std::any_of(entry.servers().begin(), entry.servers().end(), [&](const proto::FittedServer& met) {
+           return met.model() == run.model.name && met.tp_size() == run.parallel.layout.tp_size &&
+                  met.load_format() == load_format;
          });
 }
 

@@ -45,7 +45,7 @@ constexpr std::array<Runner, 11> kRunners = {{
      {Kind::k16Bit, Kind::kFp8, Kind::kNvfp4},
      [](Kind, GpuGeneration) { return false; }},
     {"flashinfer_cutlass",
-     {Kind::k16Bit, Kind::kFp8, Kind::kNvfp4},
+     {Kind::k16Bit, Kind::kFp8, Kind::kNvfp4, Kind::kInt4},  // W4A16 NVFP4 is kept as int4
      [](Kind, GpuGeneration) { return false; }},
     {"flashinfer_mxfp4", {Kind::kMxfp4}, [](Kind, GpuGeneration gpu) { return is_blackwell(gpu); }},
     {"flashinfer_cutedsl", {Kind::kNvfp4}, [](Kind, GpuGeneration) { return false; }},

@@ -107,7 +107,7 @@ TEST(Shard, NamesAndCardsSayTheParameters) {
                                         {"qwen3.5-9b", 9e9},
                                         {"qwen3.5-122b-a10b", 122e9},
                                         {"qwen3.5-35b-a3b", 35e9},
-                                        {"llama-4-maverick", 400e9},
+                                        {"meta-llama/Llama-4-Maverick-17B-128E-Instruct", 400e9},
                                         {"qwen3-14b", 14.8e9},
                                         {"kimi-k2.5", 1026e9}}) {
     const ModelConfig model = load_model_config(name);

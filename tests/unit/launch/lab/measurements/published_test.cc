@@ -52,7 +52,7 @@ TEST(Published, TheLaunchLineIsAskedAsItStands) {
 
 TEST(Published, LengthsOfShareGptSpreadAsAnExponential) {
   const MeasuredLoad load =
-      load_of("a,m,H200,sglang serve --model m,bench,sharegpt,,,,1000,1,inf,,,,,217000,202000,2.5");
+      load_of("a,m,H200,sglang serve --model m,bench,sharegpt,,,,1000,1,inf,,,,,217003,202009,2.5");
   EXPECT_EQ(load.refusal, "");
   ASSERT_TRUE(load.workload);
   EXPECT_TRUE(has(load, {"--trace", load.workload->name, "--request-rate", "inf"}));
