@@ -109,10 +109,12 @@ struct BackendRow {
   // … and cuts their tokens into chunks (local_attention.py). Others attend to the whole context there: Llama
   // 4's layers name no window (models/llama4.py).
   bool local_attention = false;
-  bool linear_layers = false;  // runs beside gated delta-net layers on Blackwell too (Qwen3-Next, Qwen3.5)
-  bool dual_chunk = false;     // for models with dual chunk attention, and for them only
-  bool sparse = false;         // for models whose indexer chooses tokens, and for them only
-  bool fp8_e5m2 = true;        // of the fp8 formats, this one too
+  bool wide_heads = false;       // takes heads of more than 256 elements (gemma 4)
+  bool linear_layers = false;    // runs beside gated delta-net layers on Blackwell too (Qwen3-Next, Qwen3.5)
+  bool dual_chunk = false;       // for models with dual chunk attention, and for them only
+  bool sparse = false;           // for models whose indexer chooses tokens, and for them only
+  bool fp8_e5m2 = true;          // of the fp8 formats, this one too
+  GpuGenerations fp8_besides{};  // where it reads an fp8 cache, whatever the matrices say
   GpuGenerations fp8_by_default{};         // where an open --kv-cache-dtype means fp8_e4m3
   bool eager_deepseek_v3_prefill = false;  // SGLang 0.5.23 captures no prefill of that architecture with it
   // What SGLang leaves of --mem-fraction-static where the context is longer than 8,192 tokens.
@@ -155,6 +157,7 @@ struct Selection {
   bool sliding_window = false;   // of some layers
   bool sinks = false;            // gpt-oss
   bool attention_chunk = false;  // Llama 4
+  bool wide_heads = false;       // of more than 256 elements, in some layers (gemma 4)
   bool linear_layers = false;    // gated delta-net layers between those with attention
   bool dual_chunk = false;       // dual_chunk_attention_config
   bool sparse = false;           // an indexer chooses the tokens (DeepSeek-V3.2, GLM-5)

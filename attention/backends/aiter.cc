@@ -62,6 +62,7 @@ extern const BackendDescription aiter = {
             .multimodal = Support::kYes,
             .sinks = true,
             .attention_chunk = true,
+            .wide_heads = true,
             .long_context_memory = 0.85,
             .plan_kernels = 2},
     .create = create_backend<AiterBackend>,

@@ -65,6 +65,7 @@ extern const BackendDescription ascend = {
             .mla_page_sizes = {128},
             .sinks = true,
             .attention_chunk = true,
+            .wide_heads = true,
             .pool_pages = {128},
             .plan_kernels = 1,
             // MHA_NPU: every extend is expanded, a cached prefix in one further part of the ring operator.

@@ -77,6 +77,7 @@ extern const BackendDescription fa4 = {
             .mla_page_sizes = {1},
             .mla_fp4 = Support::kYes,
             .sinks = true,
+            .wide_heads = true,
             .linear_layers = true,
             .draft_extend_graphs = DraftExtendGraphs::kSinceFlashAttention,
             .plan_kernels = 2,

@@ -59,7 +59,8 @@ extern const BackendDescription intel_amx = {
             .supports_cuda_graph = false,
             .has_mha = true,
             .mha_page_sizes = {1},
-            .sinks = true},
+            .sinks = true,
+            .wide_heads = true},
     .create = create_backend<IntelAmxBackend>,
     .chosen_for = [](const Selection& selection) -> std::string_view {
       return selection.generation == GpuGeneration::kCpu ? "CPU: intel_amx is SGLang's default" : "";

@@ -65,6 +65,7 @@ extern const BackendDescription intel_xpu = {
             .sinks = true,
             .attention_chunk = true,
             .local_attention = true,
+            .wide_heads = true,
             .pool_pages = {64, 128},
             .plan_kernels = 2},
     .create = create_backend<IntelXpuBackend>,

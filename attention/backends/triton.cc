@@ -171,7 +171,9 @@ extern const BackendDescription triton = {
             .mla_spec_topk = Support::kPageSizeOneOnly,
             .sinks = true,
             .attention_chunk = true,
+            .wide_heads = true,
             .linear_layers = true,
+            .fp8_besides = {GpuGeneration::kRocm},  // SGLang's cookbook: MiniMax M2 and GLM on MI300X
             .draft_extend_graphs = DraftExtendGraphs::kAlways,
             .fresh_decode = FreshDecode::kSplits,
             .plan_kernels = 2,
@@ -180,6 +182,8 @@ extern const BackendDescription triton = {
     .chosen_for = [](const Selection& selection) -> std::string_view {
       constexpr GpuGenerations kOther = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,
                                          GpuGeneration::kBlackwellSm120};
+      if (selection.wide_heads && selection.generation != GpuGeneration::kBlackwell)
+        return "heads of more than 256 elements: triton is SGLang's default but on SM100";
       if (selection.mla && kOther.contains(selection.generation))
         return "MLA model on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
       if (selection.sinks && kOther.contains(selection.generation))

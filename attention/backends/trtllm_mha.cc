@@ -132,6 +132,7 @@ extern const BackendDescription trtllm_mha = {
             .sliding_window = Support::kYes,
             .sinks = true,
             .attention_chunk = true,
+            .wide_heads = true,
             .linear_layers = true,
             .draft_extend_graphs = DraftExtendGraphs::kSinceFlashInfer,
             .refuses_trees = true,

@@ -29,6 +29,8 @@ constexpr Need kNeeds[] = {
      "has no attention within chunks, which this model's layers need"},
     {&Selection::sinks, [](const BackendRow& row, const Selection&) { return row.sinks; },
      "has no attention sinks, which this model's layers need"},
+    {&Selection::wide_heads, [](const BackendRow& row, const Selection&) { return row.wide_heads; },
+     "takes heads of at most 256 elements, and this model's are wider"},
     {&Selection::linear_layers,
      [](const BackendRow& row, const Selection& selection) {
        return row.linear_layers || selection.generation != GpuGeneration::kBlackwell;
@@ -41,6 +43,7 @@ bool reads(const BackendRow& row, const CombinationRequest& request) {
   const bool mla = request.mla && !request.sparse;
   if (request.kv_format == NumberFormat::kFp8E5M2 && !row.fp8_e5m2) return false;
   if (row.sparse) return request.kv_format != NumberFormat::kFp4E2M1;
+  if (is_fp8(request.kv_format) && row.fp8_besides.contains(request.generation)) return true;
   if (is_fp8(request.kv_format)) return (mla ? row.mla_fp8 : row.mha_fp8) != Support::kNo;
   if (request.kv_format == NumberFormat::kFp4E2M1) return (mla ? row.mla_fp4 : row.mha_fp4) != Support::kNo;
   return true;

@@ -74,8 +74,9 @@ void FlagSet::add_switch(const std::string& names, const std::string& help, bool
       });
 }
 
-void FlagSet::add_word(const std::string& metavar, const std::string& help, std::string& target) {
-  app_.add_option(metavar, target, help)->required();
+void FlagSet::add_word(const std::string& metavar, const std::string& help, std::string& target,
+                       bool required) {
+  app_.add_option(metavar, target, help)->required(required);
 }
 
 void FlagSet::mark_lists(std::span<const std::string_view> names, bool taken) {

@@ -40,8 +40,9 @@ class FlagSet {
                  ReadValue read);
   // One or more values, separated by blanks.
   void add_list(const std::string& names, const std::string& metavar, const std::string& help, ReadList read);
-  // The word that the command is about, which must be given: its only one without a dash.
-  void add_word(const std::string& metavar, const std::string& help, std::string& target);
+  // The word that the command is about, its only one without a dash; `required`: must be given.
+  void add_word(const std::string& metavar, const std::string& help, std::string& target,
+                bool required = true);
   // Of `names` (canonical), the flags declared so far take a list of values separated by commas, or by YAML's
   // list in a config file; each is read like a single one, and the last stays. See lists(). Not `taken`: by a
   // command that takes no lists; one is refused with a sentence about the command that does.

@@ -118,10 +118,11 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
   selection.sparse = model.is_sparse();
   selection.sinks = model.attention_sinks;
   selection.dual_chunk = model.dual_chunk.enabled();
-  selection.linear_layers = model.is_hybrid_linear();
+  selection.linear_layers = model.is_hybrid_linear() && model.linear.kind != rank::LinearKind::kShortConv;
   for (const rank::AttentionKind& kind : model.attention) {
     selection.sliding_window = selection.sliding_window || kind.sliding_window > 0;
     selection.attention_chunk = selection.attention_chunk || kind.attention_chunk > 0;
+    selection.wide_heads = selection.wide_heads || (!model.is_mla() && kind.heads.head_dim > 256);
   }
   return selection;
 }

@@ -76,7 +76,7 @@ bool never_captured(const rank::ParallelLayout& layout) {
 bool captures_prefills(const ServerArgs& args, const proto::HardwareProfile& hardware,
                        const rank::ModelConfig& model, const rank::ParallelLayout& layout) {
   const scheduler::ReleaseRules& rules = args.sglang_release.rules;
-  if (!rules.captures_prefills) return false;
+  if (!rules.captures_prefills || model.facts.eager_prefill) return false;
   if (!args.speculation.algorithm.empty() && !rules.speculation_captures_prefills) return false;
   if (model.is_mla() && rules.mla_prefill_is_eager) return false;
   if (model.is_sparse() && !rules.sparse_attention_prefills_in_pieces) return false;

@@ -40,20 +40,29 @@ void take(const Fit& fit, proto::Calibration& row) {
   if constexpr (requires { fit.p90_error(); }) row.set_p90_error(fit.p90_error());
 }
 
+// What was fitted to steps of servers holds for what those were: their model, --tp and routing.
+bool like_fitted_servers(const Deployment& run, const proto::OperatorEfficiency& entry) {
+  const std::string_view load_format = run.weights.experts_in_use > 0 ? "dummy" : "auto";
+  return entry.servers().empty() ||
+         std::any_of(entry.servers().begin(), entry.servers().end(), [&](const proto::FittedServer& met) {
+           return met.model() == run.model.name && met.tp_size() == run.parallel.layout.tp_size &&
+                  met.load_format() == load_format;
+         });
+}
+
 void add_operator(const Deployment& run, const std::string& name, proto::RunReport& report) {
   proto::Calibration& row = add_row(report, name);
   if (run.model.is_mla() && !run.model.is_sparse() && name.starts_with("attention."))
     row.set_source(
         "this MLA kernel was not measured on this GPU: efficiencies of the backend's other kernels, or "
         "defaults");
-  if (const auto* const entry = find_efficiency(run.hardware, name)) take(*entry, row);
-  // Its one server had a GPU to itself, and dummy weights that sent every token to the same experts.
-  const bool triton_kernels = name == rank::matrix_class(rank::MatrixClass::kMoeTritonKernels).name;
-  if (triton_kernels && (run.weights.experts_in_use == 0 || run.parallel.layout.tp_size > 1)) {
-    row.set_status("uncalibrated");
-    row.clear_median_error();
-    row.clear_p90_error();
-  }
+  const auto* const entry = find_efficiency(run.hardware, name);
+  if (entry == nullptr) return;
+  take(*entry, row);
+  if (like_fitted_servers(run, *entry)) return;
+  row.set_status("uncalibrated");
+  row.clear_median_error();
+  row.clear_p90_error();
 }
 
 void add_constant(const Deployment& run, const std::string& name, proto::RunReport& report) {
@@ -197,9 +206,14 @@ void write_calibration(const Deployment& run, bool queue_stated, proto::RunRepor
   }
   if (run.model.is_hybrid_linear()) {
     using rank::LinearAttnBackend;
+    const rank::LinearKind kind = run.model.linear.kind;
     const auto add = [&](const std::string& name, LinearAttnBackend backend) {
       proto::Calibration& row = add_row(report, name);
-      if (backend != LinearAttnBackend::kTriton) {
+      if (kind != rank::LinearKind::kGatedDelta) {
+        row.set_source(kind == rank::LinearKind::kKda
+                           ? "not measured: KDA's layers, as gated delta-nets"
+                           : "not measured: short convolutions, as those of gated delta-nets");
+      } else if (backend != LinearAttnBackend::kTriton) {
         row.set_source(fmt::format("not measured: bytes and arithmetic of {}'s kernels", to_string(backend)));
       } else if (const auto* const fit = rank::find_constant_fit(run.hardware, name)) {
         take(*fit, row);

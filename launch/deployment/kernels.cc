@@ -45,7 +45,7 @@ constexpr std::array<Runner, 11> kRunners = {{
      {Kind::k16Bit, Kind::kFp8, Kind::kNvfp4},
      [](Kind, GpuGeneration) { return false; }},
     {"flashinfer_cutlass",
-     {Kind::k16Bit, Kind::kFp8, Kind::kNvfp4},
+     {Kind::k16Bit, Kind::kFp8, Kind::kNvfp4, Kind::kInt4},  // W4A16 NVFP4 is kept as int4
      [](Kind, GpuGeneration) { return false; }},
     {"flashinfer_mxfp4", {Kind::kMxfp4}, [](Kind, GpuGeneration gpu) { return is_blackwell(gpu); }},
     {"flashinfer_cutedsl", {Kind::kNvfp4}, [](Kind, GpuGeneration) { return false; }},
@@ -156,6 +156,8 @@ KernelChoice resolve_kernels(const ServerArgs& args, const proto::HardwareProfil
   if (args.numeric()) return out;
   choose_runner(args, hardware, model, layout, out);
   assume_products(args, model, layout, out);
+  if (args.disable_flashinfer_autotune)
+    out.assumed.push_back({"flashinfer_autotune", "not measured: untuned kernels are priced as tuned ones"});
   out.fuses_all_reduces = fuses_all_reduces(args, hardware, model, layout, out.notes);
   return out;
 }
@@ -164,6 +166,7 @@ void write_kernels(const KernelArgs& args, const KernelChoice& kernels, Rows& ro
   if (args.moe_runner_backend != "auto") rows["moe_runner_backend"] = args.moe_runner_backend;
   if (args.fp8_gemm_backend != "auto") rows["fp8_gemm_backend"] = args.fp8_gemm_backend;
   if (args.fp4_gemm_backend != "auto") rows["fp4_gemm_backend"] = args.fp4_gemm_backend;
+  if (args.disable_flashinfer_autotune) rows["disable_flashinfer_autotune"] = "true";
   if (kernels.fuses_all_reduces)
     rows["flashinfer_allreduce_fusion_backend"] =
         args.flashinfer_allreduce_fusion_backend.empty() ? "auto" : args.flashinfer_allreduce_fusion_backend;

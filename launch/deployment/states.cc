@@ -61,6 +61,7 @@ bool flashinfer_prefills(const ServerArgs& args, const proto::HardwareProfile& h
   const bool hopper = generation == GpuGeneration::kHopper;
   if (!hopper && generation != GpuGeneration::kBlackwell) return false;
   if (chunk == 0 || chunk > (hopper ? kHopperChunk : kBlackwellChunk)) return false;
+  if (model.linear.kind != rank::LinearKind::kGatedDelta) return false;
   if (model.linear.key_head_dim != kHeadDim || model.linear.value_head_dim != kHeadDim) return false;
   return hopper ? args.mamba_ssm_dtype == "float32" ||
                       (args.mamba_ssm_dtype == "auto" && !bf16_states(args, model))

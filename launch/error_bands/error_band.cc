@@ -39,48 +39,63 @@ bool same_kernels(const Traits& a, const Traits& b) {
 struct Level {
   std::string_view name;
   bool (*holds)(const Traits& asked, const Traits& row);
-  // Left out with a load when the level's bands are tried on it, besides those of its server.
-  bool (*left_out)(const Traits& asked, const Traits& row);
+  std::size_t fewest_loads = kFewestLoads;
+  bool of_pairs = false;  // each counts as one
 };
-
-bool none(const Traits&, const Traits&) { return false; }
 
 constexpr std::array<Level, kNumLevels> kLevels = {{
     {"with the same GPU, model family, weights, attention backend and about the same load",
-     [](const Traits& a, const Traits& b) { return same_kernels(a, b) && same_load(a, b); }, none},
-    {"with the same GPU, model family, weights and attention backend", same_kernels, none},
+     [](const Traits& a, const Traits& b) { return same_kernels(a, b) && same_load(a, b); }},
+    {"with the same GPU, model family, weights and attention backend", same_kernels},
     {"with the same GPU and model family",
      [](const Traits& a, const Traits& b) {
        return same_gpu(a, b) && same_family(a, b) && same_drafts(a, b);
      },
-     none},
-    {"with the same model family, on any GPU",
-     [](const Traits& a, const Traits& b) { return same_family(a, b) && same_drafts(a, b); }, same_gpu},
-    {"on the same GPU, with models of any family",
-     [](const Traits& a, const Traits& b) { return same_gpu(a, b) && same_drafts(a, b); },
-     [](const Traits& a, const Traits& b) { return same_gpu(a, b) && same_family(a, b); }},
-    {"of any kind", [](const Traits&, const Traits&) { return true; },
-     [](const Traits& a, const Traits& b) { return same_gpu(a, b) || same_family(a, b); }},
+     kFewestLoadsOfPair},
+    {"of any kind", [](const Traits&, const Traits&) { return true; }, kFewestLoads, /*of_pairs=*/true},
 }};
+
+// A value and how much of a pair's, or a load's, one it is.
+using Weighted = std::pair<double, double>;
+
+// The smallest of which `share` of the weights and one more are no larger, the largest where none is.
+double weighted_quantile(std::vector<Weighted>& values, double ones, double share) {
+  std::sort(values.begin(), values.end());
+  double sum = 0;
+  for (const auto& [value, weight] : values) {
+    sum += weight;
+    if (sum >= share * (ones + 1) - 1e-9) return value;
+  }
+  return values.back().first;
+}
 
 // Of the rows that `counts`; not stretched.
 template <typename Counts>
-std::optional<Band> plain_band(const std::vector<Residual>& rows, Figure figure, const Counts& counts) {
-  std::vector<double> above, below;
+std::optional<Band> plain_band(const std::vector<Residual>& rows, Figure figure, const Level& level,
+                               const Counts& counts) {
+  std::vector<const Residual*> counted;
   std::set<std::string_view> servers;
+  std::map<std::pair<std::string_view, std::string_view>, double> pairs;
   for (const Residual& row : rows) {
-    const double ratio = row.of(figure);
-    if (ratio <= 0 || !counts(row)) continue;
-    above.push_back(ratio);
-    below.push_back(1 / ratio);
+    if (row.of(figure) <= 0 || !counts(row)) continue;
+    counted.push_back(&row);
     servers.insert(row.server);
+    if (level.of_pairs) ++pairs[{row.traits.hardware(), row.traits.family()}];
   }
-  if (above.size() < kFewestLoads || servers.size() < kFewestServers) return std::nullopt;
+  if (counted.size() < level.fewest_loads || servers.size() < kFewestServers) return std::nullopt;
+  if (level.of_pairs && pairs.size() < kFewestPairs) return std::nullopt;
+  std::vector<Weighted> above, below;
+  for (const Residual* const row : counted) {
+    const double weight = level.of_pairs ? 1 / pairs.at({row->traits.hardware(), row->traits.family()}) : 1;
+    above.emplace_back(row->of(figure), weight);
+    below.emplace_back(1 / row->of(figure), weight);
+  }
   constexpr double kEnd = (1 + kCoverage) / 2;
+  const auto ones = static_cast<double>(level.of_pairs ? pairs.size() : counted.size());
   Band band;
-  band.high = std::max(upper_quantile(above, kEnd), 1 + kNarrowest);
-  band.low = 1 / std::max(upper_quantile(below, kEnd), 1 + kNarrowest);
-  band.loads = static_cast<std::uint32_t>(above.size());
+  band.high = std::max(weighted_quantile(above, ones, kEnd), 1 + kNarrowest);
+  band.low = 1 / std::max(weighted_quantile(below, ones, kEnd), 1 + kNarrowest);
+  band.loads = static_cast<std::uint32_t>(counted.size());
   band.servers = static_cast<std::uint32_t>(servers.size());
   return band;
 }
@@ -101,10 +116,12 @@ void widen(const Band& other, Band& band) {
 }
 
 std::optional<Band> stretched_band(const ResidualTable& table, Figure figure, Likeness like,
-                                   const Traits& asked, std::string_view without) {
+                                   const Traits& asked, const LeftOut& left_out) {
   const auto level = static_cast<std::size_t>(like);
-  std::optional<Band> band = plain_band(table.rows, figure, [&](const Residual& row) {
-    return kLevels[level].holds(asked, row.traits) && (without.empty() || row.server != without);
+  const auto out = [](std::string_view left, std::string_view own) { return !left.empty() && left == own; };
+  std::optional<Band> band = plain_band(table.rows, figure, kLevels[level], [&](const Residual& row) {
+    return kLevels[level].holds(asked, row.traits) && !out(left_out.server, row.server) &&
+           !out(left_out.family, row.traits.family()) && !out(left_out.hardware, row.traits.hardware());
   });
   if (!band) return band;
   band->like = like;
@@ -112,36 +129,16 @@ std::optional<Band> stretched_band(const ResidualTable& table, Figure figure, Li
   return band;
 }
 
-bool other_gpus(Likeness like) { return like == Likeness::kFamily || like == Likeness::kAnything; }
-
-// Of a level that steps over to other GPUs: what is not known of a GPU is at least as much as of each that
-// was measured, by whatever its own loads are like.
-void widen_to_each_gpu(const ResidualTable& table, Figure figure, const Traits& asked,
-                       std::string_view without, Band& band) {
-  std::set<std::pair<std::string_view, std::string_view>> seen;
-  for (const Residual& row : table.rows) {
-    if (!kLevels[static_cast<std::size_t>(band.like)].holds(asked, row.traits)) continue;
-    if (!seen.emplace(row.traits.hardware(), row.traits.family()).second) continue;
-    Traits there = asked;
-    there.set_hardware(row.traits.hardware());
-    there.set_family(row.traits.family());
-    for (const Likeness nearer : {Likeness::kLoad, Likeness::kBackend, Likeness::kGpuAndFamily}) {
-      if (const auto known = stretched_band(table, figure, nearer, there, without)) widen(*known, band);
-    }
-  }
-}
-
-// Where the rows that have a band of that level lie in it, made without what it leaves out: those that find
-// no nearer one then, as a run does that ends at the level; all of them where these are few.
+// Where the rows that have a band of that level lie in it, made without their server: those that find no
+// nearer one then, as a run does that ends at the level; all of them where these are few.
 std::vector<double> scores_of(const std::vector<Residual>& rows, Figure figure, std::size_t level) {
   constexpr std::size_t kFew = 20;
   std::vector<double> all, ending_here;
   for (const Residual& asked : rows) {
     if (asked.of(figure) <= 0) continue;
     const auto band_at = [&](std::size_t other) {
-      return plain_band(rows, figure, [&](const Residual& row) {
-        return row.server != asked.server && kLevels[other].holds(asked.traits, row.traits) &&
-               !kLevels[level].left_out(asked.traits, row.traits);
+      return plain_band(rows, figure, kLevels[other], [&](const Residual& row) {
+        return row.server != asked.server && kLevels[other].holds(asked.traits, row.traits);
       });
     };
     const std::optional<Band> band = band_at(level);
@@ -153,8 +150,6 @@ std::vector<double> scores_of(const std::vector<Residual>& rows, Figure figure, 
   }
   return ending_here.size() >= kFew ? ending_here : all;
 }
-
-using Traits = proto::LoadTraits;
 
 // In which respects two settings differ, in words: "attention backends and numbers of GPUs". Empty: in other
 // flags only, or in none.
@@ -219,36 +214,36 @@ std::vector<ByFigure> fit_stretches(const std::vector<Residual>& rows) {
   for (std::size_t f = 0; f < kNumFigures; ++f) {
     const auto figure = static_cast<Figure>(f);
     double most = 1;  // for levels that too few loads were tried on
+    for (std::size_t l = 0; l < kNumLevels; ++l) stretches[l][f] = 1;
     std::array<bool, kNumLevels> known{};
-    for (std::size_t l = 0; l < kNumLevels; ++l) {
+    for (std::size_t l = 0; l < kNumLevels && !kLevels[l].of_pairs; ++l) {
       std::vector<double> scores = scores_of(rows, figure, l);
       known[l] = scores.size() >= kFewestLoads;
       if (!known[l]) continue;
       stretches[l][f] = upper_quantile(scores, kCoverage);
       most = std::max(most, stretches[l][f]);
     }
-    for (std::size_t l = 0; l < kNumLevels; ++l)
+    for (std::size_t l = 0; l < kNumLevels && !kLevels[l].of_pairs; ++l)
       if (!known[l]) stretches[l][f] = most;
   }
   return stretches;
 }
 
 std::optional<Band> error_band(const ResidualTable& table, Figure figure, const Traits& asked,
-                               bool carried_over, std::string_view without) {
+                               bool carried_over, const LeftOut& left_out) {
   std::optional<Band> found;
   for (std::size_t l = 0; l < kNumLevels; ++l) {
     const auto like = static_cast<Likeness>(l);
-    if (found && !other_gpus(like)) continue;
-    std::optional<Band> band = stretched_band(table, figure, like, asked, without);
+    if (found && like != Likeness::kAnything) continue;
+    std::optional<Band> band = stretched_band(table, figure, like, asked, left_out);
     if (!band) continue;
-    if (other_gpus(like)) widen_to_each_gpu(table, figure, asked, without, *band);
     if (found) {
       widen(*band, *found);
       found->widened = true;
     } else {
       found = band;
     }
-    if (!carried_over || like == Likeness::kLoad || other_gpus(like)) break;
+    if (!carried_over || like == Likeness::kLoad) break;
   }
   return found;
 }
@@ -270,7 +265,7 @@ std::optional<proto::ErrorBands> error_bands(const ResidualTable& table, const T
     out.set_like(std::string(to_string(band->like)));
     out.set_loads(band->loads);
     out.set_servers(band->servers);
-    if (band->widened || other_gpus(band->like)) out.set_widened(carried_over);
+    if (band->widened || band->like == Likeness::kAnything) out.set_widened(carried_over);
   }
   if (bands.bands().empty()) return std::nullopt;
   bands.set_coverage(kCoverage);

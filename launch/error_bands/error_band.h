@@ -3,19 +3,22 @@
 //
 // A band rests on the measured loads that are most like what is asked, of the first of these levels that has
 // kFewestLoads of kFewestServers: the same GPU, model family, weights, attention backend and about the same
-// load; without the load; without weights and backend; the same family on any GPU; the GPU with any family;
-// everything. With drafts and without are never mixed but at the last. From 1 / low to high of their ratios
+// load; without the load; without weights and backend; everything, for which kFewestPairs of GPU and family
+// are needed. With drafts and without are never mixed but at the last. From 1 / low to high of their ratios
 // measured / predicted, of which a tenth lies beyond each end (counting one more load than there is on each
 // side), and the prediction itself always inside.
 //
-// Loads of one server, or GPU, are off alike, and a run that is asked for is of neither. So each level's
-// bands are stretched by one factor for each figure: the one by which kCoverage of the measured loads that
-// find no nearer level without their server lie in bands made without it; of levels that step over to other
-// GPUs, without their GPU; to other families on the GPU, without that family's loads on it; of the last,
-// without GPU and family. (A conformal prediction band whose scores are normalised by the level's spread: Lei
-// et al., "Distribution-free predictive inference for regression", 2018, section 5; groups left out instead
-// of single rows.)
-// Bands of levels that step over to other GPUs hold those of each GPU that was measured.
+// Loads of one server are off alike, and a run that is asked for is not of it. So bands of the same family on
+// the same GPU are stretched by one factor a level and figure: the one by which kCoverage of the measured
+// loads that find no nearer level without their server lie in bands made without it. (A conformal prediction
+// band whose scores are normalised by the level's spread: Lei et al., "Distribution-free predictive inference
+// for regression", 2018, section 5; groups left out instead of single rows.)
+//
+// The last level is for a GPU and a family that nobody measured together. Loads of one such pair are off
+// alike, too, and some pairs have two hundred loads and others one: each pair counts as one, shared out over
+// its loads. Nothing is stretched there: counting one more pair than there is holds enough (`tpsim validate`
+// says how many, with families and GPUs left out). Of the same family on other GPUs, or of others on the GPU,
+// there are too few pairs to say more: one that is far off would be the band.
 //
 // No logarithms: bands are the same bits on every machine.
 #pragma once
@@ -35,11 +38,14 @@ namespace tpsim::launch {
 
 inline constexpr double kCoverage = 0.8;
 inline constexpr std::size_t kFewestLoads = 8;
+inline constexpr std::size_t kFewestLoadsOfPair =
+    6;  // of the GPU and family; beyond lies only what is not like it
 inline constexpr std::size_t kFewestServers = 2;
+inline constexpr std::size_t kFewestPairs = 4;  // of GPU and family
 
 // Levels of likeness, from the nearest on.
-enum class Likeness : std::uint8_t { kLoad, kBackend, kGpuAndFamily, kFamily, kGpu, kAnything };
-inline constexpr std::size_t kNumLevels = 6;
+enum class Likeness : std::uint8_t { kLoad, kBackend, kGpuAndFamily, kAnything };
+inline constexpr std::size_t kNumLevels = 4;
 // "with the same GPU and model family": what loads of the level share with what is asked.
 std::string_view to_string(Likeness level);
 
@@ -47,18 +53,22 @@ struct Band {
   double low = 1, high = 1;  // of measured / predicted; low <= 1 <= high
   Likeness like = Likeness::kAnything;
   std::uint32_t loads = 0, servers = 0;
-  bool widened = false;  // to what is known of other GPUs
+  bool widened = false;  // to what is known of anything
 };
 
-// The stretches that `rows` come to, [kNumLevels].
+// The stretches that `rows` come to, [kNumLevels]; 1 for the last.
 std::vector<ByFigure> fit_stretches(const std::vector<Residual>& rows);
 
+// Loads that do not count: of a server, of a model family, on a GPU. Empty: none.
+struct LeftOut {
+  std::string_view server = {}, family = {}, hardware = {};
+};
+
 // `carried_over`: much of the run is priced by what was not measured on its GPU, or beyond the shapes that
-// were. The band is then at least as wide as that of the first level which steps over to other GPUs, unless
-// about the same load was measured with the same kernels: its errors are those of the same prices. `without`:
-// loads of this server do not count. Empty where no level has enough loads.
+// were. The band is then at least as wide as that of the last level, unless about the same load was measured
+// with the same kernels: its errors are those of the same prices. Empty where no level has enough loads.
 std::optional<Band> error_band(const ResidualTable& table, Figure figure, const proto::LoadTraits& asked,
-                               bool carried_over = false, std::string_view without = {});
+                               bool carried_over = false, const LeftOut& left_out = {});
 
 // Of the figures of `report`; none where no figure has a band. `carried_over`: why, a sentence; empty:
 // nothing is.

@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -86,6 +87,18 @@ ResidualTable parse_residuals(std::string_view text) {
   } catch (const nlohmann::json::exception& error) {
     throw std::invalid_argument(fmt::format("no table of residuals: {}", error.what()));
   }
+}
+
+Met met(const ResidualTable& table, std::string_view hardware, std::string_view family) {
+  Met out;
+  std::set<std::string_view> servers;
+  for (const Residual& row : table.rows) {
+    if (row.traits.hardware() != hardware || row.traits.family() != family) continue;
+    ++out.loads;
+    servers.insert(row.server);
+  }
+  out.servers = servers.size();
+  return out;
 }
 
 const ResidualTable& catalogue_residuals() {

@@ -39,6 +39,12 @@ struct ResidualTable {
   std::vector<ByFigure> stretches;
 };
 
+// What a table has of a model family on a GPU.
+struct Met {
+  std::size_t loads = 0, servers = 0;
+};
+Met met(const ResidualTable& table, std::string_view hardware, std::string_view family);
+
 // The table of the catalogue, read when first asked for; empty where it has none.
 const ResidualTable& catalogue_residuals();
 

@@ -26,6 +26,11 @@ void declare_kernels(FlagSet& flags, KernelArgs& args) {
       "flashinfer_cutlass or flashinfer_trtllm (default auto)",
       word({"auto", "flashinfer_cudnn", "flashinfer_cutedsl", "flashinfer_cutlass", "flashinfer_trtllm"},
            args.fp4_gemm_backend));
+  flags.add_switch(
+      "--disable-flashinfer-autotune",
+      "FlashInfer's kernels keep their own choice of tiles, whose times nobody measured: they are "
+      "priced as tuned",
+      args.disable_flashinfer_autotune);
   flags.add_switch("--enable-flashinfer-allreduce-fusion",
                    "sums over --tp and the norms behind them are one kernel of FlashInfer (default: for the "
                    "models that the release does it for)",

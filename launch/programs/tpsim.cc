@@ -13,6 +13,7 @@ constexpr LinkedCommand kCommands[] = {{"run", add_run_command},
                                        {"compare", add_compare_command},
                                        {"replay", add_replay_command},
                                        {"backends", add_backends_command},
+                                       {"models", add_models_command},
                                        {"trace", add_trace_command}};
 
 const Program kProgram{"tpsim", kCommands};

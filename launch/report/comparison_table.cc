@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -220,6 +221,15 @@ std::string extrapolation_lines(const proto::ComparisonReport& report) {
   return messages.empty() ? "" : fmt::format("\nBeyond what was measured:\n{}", messages.lines());
 }
 
+std::string no_server_lines(const proto::ComparisonReport& report) {
+  std::set<std::string> sentences;
+  for (const proto::RunReport& run : report.runs())
+    if (run.has_no_server()) sentences.insert(run.no_server());
+  std::string out;
+  for (const std::string& sentence : sentences) out += fmt::format("Not measured: {}\n", sentence);
+  return out.empty() ? out : out + "\n";
+}
+
 std::string certainty_line(const proto::ComparisonReport& report) {
   return report.certainty().empty() ? "" : report.certainty() + "\n";
 }
@@ -231,7 +241,7 @@ std::string comparison_table(const proto::ComparisonReport& report, bool colour)
                 "hit %", "KV peak %", "retracted"});
   std::vector<std::vector<std::string>> rows = {std::move(head)};
   for (const proto::RunReport& run : report.runs()) rows.push_back(row_of(report, run, is_best(report, run)));
-  std::string out = to_text({rows}, colour);
+  std::string out = no_server_lines(report) + to_text({rows}, colour);
   out += early_turns_line(report);
   out += goodput_lines(report);
   out += error_band_lines(report) + extrapolation_lines(report);
@@ -249,6 +259,7 @@ std::string run_summary(const proto::RunReport& r) {
   const auto line = [&out](std::string_view name, const std::string& value) {
     fmt::format_to(std::back_inserter(out), "{:<34}{}\n", name, value);
   };
+  if (r.has_no_server()) line("Not measured:", r.no_server());
   line("Backend (prefill+decode):", r.backend());
   if (r.clock() == "wall") line("Clock:", std::string(kWallClock));
   line("Successful requests:", std::to_string(r.completed()));

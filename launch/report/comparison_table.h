@@ -28,6 +28,8 @@ std::string error_band_basis(const proto::RunReport& run);
 
 // A block below the table of a comparison; empty where no run has bands.
 std::string error_band_lines(const proto::ComparisonReport& report);
+// Above the table: runs whose model family was met by no server on their GPU; empty where there are none.
+std::string no_server_lines(const proto::ComparisonReport& report);
 // What went beyond the measured shapes, one line for each run; empty where nothing did.
 std::string extrapolation_lines(const proto::ComparisonReport& report);
 // Whether the best is told from the others; empty where nothing is known of that.

@@ -176,7 +176,7 @@ void keep_what_stands_out(proto::ComparisonReport& report) {
 
 std::string sweep_table(const proto::ComparisonReport& report, bool colour) {
   const bool all = report.runs_size() + report.refused_size() <= kAllSettingsShown;
-  std::string out = settings_table(report, all, colour);
+  std::string out = no_server_lines(report) + settings_table(report, all, colour);
   out += "\n* best   + on the Pareto front of total tokens/s against mean latency";
   if (!all) out += fmt::format("; {} settings are in the report", report.runs_size() + report.refused_size());
   out += fmt::format("\n{}{}", refused_lines(report, all), goodput_lines(report));

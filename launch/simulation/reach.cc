@@ -32,6 +32,15 @@ std::vector<NamedShape> shapes_of(std::string_view operator_class) {
 
 }  // namespace
 
+bool any_kernel_measured(const proto::RunReport& header) {
+  const auto& rows = header.calibration();
+  return std::any_of(rows.begin(), rows.end(), [](const proto::Calibration& row) {
+    const std::string& name = row.operator_class();
+    return row.status() != "uncalibrated" &&
+           (name.starts_with("attention.") || name.starts_with("gemm") || name.starts_with("moe"));
+  });
+}
+
 Reach::Reach(const Deployment& deployment, scheduler::RunObserver& sink) : sink_(sink) {
   limits_.fill(std::numeric_limits<double>::infinity());
   const auto text = rank::catalogue::find("ranges", deployment.hardware.name());
@@ -86,12 +95,7 @@ void Reach::on_step(const scheduler::StepRecord& record) {
 
 std::vector<proto::Extrapolation> Reach::extrapolations(const proto::RunReport& header) const {
   std::vector<proto::Extrapolation> all;
-  const auto& rows = header.calibration();
-  if (std::none_of(rows.begin(), rows.end(), [](const proto::Calibration& row) {
-        const std::string& name = row.operator_class();
-        return row.status() == "calibrated" &&
-               (name.starts_with("attention.") || name.starts_with("gemm") || name.starts_with("moe"));
-      })) {
+  if (!any_kernel_measured(header)) {
     proto::Extrapolation& out = all.emplace_back();
     out.set_operator_class("all");
     out.set_shape("GPU");

@@ -24,6 +24,10 @@ enum class Shape : std::uint8_t {
 };
 inline constexpr std::size_t kNumShapes = 5;
 
+// Whether a calibration has an attention kernel or a matrix product that was measured on its GPU; else prices
+// follow the GPU's datasheet.
+bool any_kernel_measured(const proto::RunReport& header);
+
 // Passes every record on to `sink`.
 class Reach : public scheduler::RunObserver {
  public:

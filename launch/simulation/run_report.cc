@@ -30,13 +30,6 @@ void add_window_bytes(const Deployment& deployment, const proto::RunReport& repo
                          static_cast<std::uint64_t>(windows * static_cast<double>(bytes)));
 }
 
-std::string_view family_of(const rank::ModelConfig& model) {
-  if (model.is_sparse()) return "sparse";
-  if (model.is_hybrid_linear()) return "hybrid";
-  if (model.is_mla()) return "mla";
-  return model.moe.num_experts > 0 ? "moe" : "dense";
-}
-
 std::string_view name_of(const rank::WeightFormat& format) {
   using Kind = rank::WeightFormat::Kind;
   switch (format.kind) {
@@ -92,20 +85,30 @@ std::string paced_by(const Deployment& deployment) {
   return flags;
 }
 
-// Why the measured loads of its GPU and model family do not speak for the run, a sentence; empty: they do.
-// Kernels that take much of a step (attention, matrix products, experts, the all-reduce) have no measurement
-// on this GPU, or more than a tenth of the time was spent in steps beyond the shapes that were measured.
-std::string carried_over(const proto::RunReport& report) {
+// Tables time the kernel that their authors chose, servers run the one that SGLang chooses: what was fitted
+// to tables is calibrated for a family on a GPU once a server of it was met there.
+void judge_kernels(proto::RunReport& report) {
+  for (proto::Calibration& row : *report.mutable_calibration())
+    if (row.status() == "calibrated" && is_heavy(row) && !row.operator_class().ends_with("_seconds"))
+      row.set_status("kernels");  // the host's own seconds are the same for every model
+}
+
+}  // namespace
+
+bool is_heavy(const proto::Calibration& row) {
   constexpr std::array<std::string_view, 6> kHeavy = {"attention.", "gemm",    "moe",
                                                       "all_reduce", "mla_bmm", "gated_delta"};
+  const std::string& name = row.operator_class();
+  return name != "attention.metadata" &&
+         std::any_of(kHeavy.begin(), kHeavy.end(),
+                     [&](std::string_view start) { return name.starts_with(start); });
+}
+
+std::string carried_over(const proto::RunReport& report) {
   constexpr double kMuch = 0.1;
   std::vector<std::string_view> unmeasured;
-  for (const proto::Calibration& row : report.calibration()) {
-    if (row.status() == "calibrated" || row.operator_class() == "attention.metadata") continue;
-    if (std::any_of(kHeavy.begin(), kHeavy.end(),
-                    [&row](std::string_view name) { return row.operator_class().starts_with(name); }))
-      unmeasured.push_back(row.operator_class());
-  }
+  for (const proto::Calibration& row : report.calibration())
+    if (row.status() == "uncalibrated" && is_heavy(row)) unmeasured.push_back(row.operator_class());
   std::vector<std::string> why;
   if (!unmeasured.empty())
     why.push_back(fmt::format("{} {} not measured on this GPU", fmt::join(unmeasured, ", "),
@@ -119,14 +122,19 @@ std::string carried_over(const proto::RunReport& report) {
   return fmt::format("{}", fmt::join(why, "; "));
 }
 
-}  // namespace
+std::string family_of(const rank::ModelConfig& model) {
+  std::string_view name = model.architecture;
+  for (const std::string_view end : {"ForCausalLM", "ForConditionalGeneration"})
+    if (name.ends_with(end)) name.remove_suffix(end.size());
+  return std::string(name);
+}
 
 proto::LoadTraits traits_of(const ServerArgs& args, const Deployment& deployment,
                             const scheduler::WorkloadOutline& workload, const proto::RunReport& report) {
   proto::LoadTraits traits;
   traits.set_hardware(report.hardware());
   traits.set_model(report.model());
-  traits.set_family(std::string(family_of(deployment.model)));
+  traits.set_family(family_of(deployment.model));
   traits.set_weights(std::string(weights_of(deployment)));
   traits.set_backend(report.backend() + paced_by(deployment));
   traits.set_gpus(deployment.ranks.num_ranks());
@@ -155,9 +163,15 @@ proto::RunReport compose_report(const ServerArgs& args, const Deployment& deploy
   if (args.numeric()) return report;
   for (proto::Extrapolation& beyond : reach.extrapolations(deployment.header))
     *report.add_extrapolations() = std::move(beyond);
+  const proto::LoadTraits traits = traits_of(args, deployment, workload, report);
+  if (met(catalogue_residuals(), traits.hardware(), traits.family()).loads == 0) {
+    report.set_no_server(fmt::format("no server of this family on this GPU was measured: {} on {}",
+                                     traits.family(), traits.hardware()));
+    judge_kernels(report);
+  }
   if (report.stopped_early()) return report;
-  std::optional<proto::ErrorBands> bands = error_bands(
-      catalogue_residuals(), traits_of(args, deployment, workload, report), carried_over(report), report);
+  std::optional<proto::ErrorBands> bands =
+      error_bands(catalogue_residuals(), traits, carried_over(report), report);
   if (bands) *report.mutable_error_bands() = std::move(*bands);
   return report;
 }

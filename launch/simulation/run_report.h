@@ -2,6 +2,7 @@
 // measured loads the run is like, for its error bands.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "launch/deployment/deployment.h"
@@ -9,6 +10,7 @@
 #include "launch/simulation/goodput_search.h"
 #include "launch/simulation/reach.h"
 #include "proto/report.pb.h"
+#include "rank/config/model_config.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
@@ -19,6 +21,17 @@ namespace tpsim::launch {
 proto::RunReport compose_report(const ServerArgs& args, const Deployment& deployment,
                                 const scheduler::WorkloadOutline& workload, const proto::RunReport& scheduled,
                                 std::vector<proto::RankReport> ranks, const Reach& reach);
+
+// SGLang's class of the model without what all such names end with: "Llama", "Qwen3Moe", "DeepseekV32".
+std::string family_of(const rank::ModelConfig& model);
+
+// Of a kernel that takes much of a step: attention, matrix products, experts, the all-reduce.
+bool is_heavy(const proto::Calibration& row);
+
+// Why the measured loads of its GPU and model family do not speak for the run, a sentence; empty: they do.
+// Heavy kernels have no measurement on this GPU, or more than a tenth of the time was spent in steps beyond
+// the shapes that were measured.
+std::string carried_over(const proto::RunReport& report);
 
 // `report`: of the run that served `workload`. Flags that pace the steps of all kernels alike (data-parallel
 // attention, pipeline stages, no overlap, no graphs, mixed chunks) follow the backend's name.

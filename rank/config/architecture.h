@@ -39,6 +39,9 @@ struct ArchitectureFacts {
   // piecewise_cuda_graph_disabled_model_archs), or it is multimodal to SGLang and only text here.
   bool not_in_compiled_pieces = false;
   bool multimodal = false;
+  // Multimodal, and none of SGLang's exceptions whose prefill is captured (0.5.23:
+  // multimodal_breakable_cuda_graph_supported_model_archs).
+  bool eager_prefill = false;
   // Sums over ranks and the norm behind them are one kernel of FlashInfer's by default, in releases whose
   // ReleaseRules::fuses_all_reduces is as large; 0: never (server_args.py, later arg_groups/overrides.py:
   // _FLASHINFER_ALLREDUCE_FUSION_ARCHS).

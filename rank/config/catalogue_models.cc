@@ -44,7 +44,8 @@ std::string catalogue_key(const std::string& name) {
   std::string key = lower_case(name);
   for (const std::string_view publisher :
        {"meta-llama/", "qwen/", "mistralai/", "tinyllama/", "deepseek-ai/", "zai-org/", "moonshotai/",
-        "openai/", "google/", "microsoft/", "nvidia/", "opengvlab/", "minimaxai/", "internlm/", "meta-"}) {
+        "openai/", "google/", "microsoft/", "nvidia/", "opengvlab/", "minimaxai/", "internlm/", "liquidai/",
+        "stepfun-ai/", "meta-"}) {
     if (key.starts_with(publisher)) key.erase(0, publisher.size());
   }
   for (const std::string_view part : {"-instruct", "-base", "-v0.3", "-chat-v1.0", "-2512"}) {

@@ -104,9 +104,17 @@ struct IndexerConfig {
   std::uint32_t rope = 0;  // index into ModelConfig::ropes: its queries and keys may turn in another way
 };
 
-// Gated delta-net layers (Qwen3-Next, Qwen3.5): linear attention with a state of fixed size, instead of keys
-// and values. One key head serves num_value_heads / num_key_heads value heads.
+// What stands in a layer in place of attention.
+enum class LinearKind : std::uint8_t {
+  kGatedDelta,  // Qwen3-Next, Qwen3.5: gated delta-nets
+  kKda,         // Kimi Linear: the same with a decay for each channel of a key, from a projection of low rank
+  kShortConv,   // LFM2: a gated convolution over the last tokens, and no other state
+};
+
+// Such layers have a state of fixed size, instead of keys and values. One key head serves num_value_heads /
+// num_key_heads value heads; kShortConv has value heads of one element each, and no keys.
 struct LinearAttentionConfig {
+  LinearKind kind = LinearKind::kGatedDelta;
   std::uint32_t num_key_heads = 0;
   std::uint32_t num_value_heads = 0;  // 0: the model has no such layers
   std::uint32_t key_head_dim = 0;
@@ -151,12 +159,20 @@ enum class Activation : std::uint8_t {
   kGptOssSwiGlu,  // clamped to +-7, sigmoid(1.702 x), and up + 1
 };
 
+// Heads of layers that have not the model's (gemma 4, Step 3.5). All 0: they have.
+struct AttentionHeads {
+  std::uint32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  bool keys_are_values = false;  // gemma 4: no projection of its own makes the values
+  friend bool operator==(const AttentionHeads&, const AttentionHeads&) = default;
+};
+
 // Layers that attend in the same way.
 struct AttentionKind {
   std::uint32_t num_layers = 0;
   std::uint32_t sliding_window = 0;   // tokens; 0 = full attention
   bool indexer = false;               // sparse attention: with an indexer of their own
   std::uint32_t attention_chunk = 0;  // tokens; 0 = all
+  AttentionHeads heads;
 };
 
 // One layer.
@@ -172,6 +188,7 @@ struct LayerConfig {
   bool linear = false;            // a gated delta-net, and no attention
   bool indexer = false;           // sparse attention: chooses its tokens itself
   std::uint32_t index_layer = 0;  // its place among the layers that have an indexer
+  AttentionHeads heads;
 };
 
 // Llama 4: queries of layers without rotation grow with their position, by
@@ -225,6 +242,7 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
+  bool head_gates = false;          // Step 3.5: a projection weighs what each head says by a sigmoid
   bool qk_norm_over_heads = false;  // MiniMax: over all heads of a layer at once, which its ranks share
   QuantizationConfig quantization;  // the checkpoint's; with --quantization what the server makes of it
   std::uint32_t weight_bytes = 2;   // per parameter; float32 checkpoints are served in 16 bit, as by SGLang
@@ -266,6 +284,16 @@ struct ModelConfig {
   // Some layers keep a state and no KV cache.
   bool is_hybrid_linear() const { return linear.num_layers > 0; }
   bool is_sparse() const { return indexer.num_heads > 0; }
+  // Those of the layers of `kind`.
+  AttentionHeads heads_of(const AttentionKind& kind) const {
+    if (kind.heads.num_heads > 0) return kind.heads;
+    return {.num_heads = num_attention_heads, .num_kv_heads = num_key_value_heads, .head_dim = head_dim};
+  }
+  // Whether some layers have not the model's heads; they are priced and not computed.
+  bool has_kinds_of_heads() const {
+    return std::any_of(attention.begin(), attention.end(),
+                       [](const AttentionKind& kind) { return kind.heads.num_heads > 0; });
+  }
 };
 
 // `model_path`: a folder with a config.json, or such a file, or a catalogue name or its Hugging Face id (in

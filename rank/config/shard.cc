@@ -46,16 +46,24 @@ void check_layout(const ModelConfig& model, const ParallelLayout& layout) {
     throw_user_error("{}: the {} KV heads of {} can be neither split nor replicated evenly; use {}",
                      attention_flags(layout), kv_heads, model.name, divisors(heads, kv_heads));
   }
+  for (const AttentionKind& kind : model.attention) {
+    const AttentionHeads own = model.heads_of(kind);
+    if (own.num_heads % attn != 0 || (own.num_kv_heads % attn != 0 && attn % own.num_kv_heads != 0))
+      throw_user_error("{}: can neither split nor replicate the {} and {} heads of some layers of {} evenly",
+                       attention_flags(layout), own.num_heads, own.num_kv_heads, model.name);
+  }
   const MoeConfig& moe = model.moe;
   const auto check_width = [&](std::uint32_t parts, const char* what, std::uint32_t width) {
     if (width % parts == 0) return;
     throw_user_error("--tp {} does not divide the {} {} of {}; use a divisor of it", parts, what, width,
                      model.name);
   };
-  if (const std::uint32_t linear = model.linear.num_key_heads; linear % attn != 0) {
+  const bool conv = model.linear.kind == LinearKind::kShortConv;
+  if (const std::uint32_t linear = conv ? model.linear.num_value_heads : model.linear.num_key_heads;
+      linear % attn != 0) {
     throw_user_error(
-        "--tp {} does not divide the {} key heads of the gated delta-net layers of {}; use a divisor of it",
-        attn, linear, model.name);
+        "--tp {} does not divide the {} key heads of the linear layers of {}; use a divisor of it", attn,
+        linear, model.name);
   }
   if (moe.num_layers < model.num_layers)
     check_width(layout.dense_mlp(0).size, "MLP width", model.intermediate_size);

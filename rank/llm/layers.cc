@@ -1,5 +1,6 @@
 #include "rank/llm/layers.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -15,9 +16,10 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     AttentionLayers& layers = out.emplace_back();
     layers.count = kind.num_layers;
     attention::LayerShape& shape = layers.shape;
-    shape.num_q_heads = shard.q_heads.count();
-    shape.num_kv_heads = shard.kv_heads.count();
-    shape.head_dim = shape.v_head_dim = model.head_dim;
+    const AttentionHeads heads = model.heads_of(kind);
+    shape.num_q_heads = heads.num_heads / shard.attention.size;
+    shape.num_kv_heads = std::max(1U, heads.num_kv_heads / shard.attention.size);
+    shape.head_dim = shape.v_head_dim = heads.head_dim;
     shape.sliding_window = kind.sliding_window;
     shape.attention_chunk = kind.attention_chunk;
     if (model.dual_chunk.enabled()) shape.dual_chunk_len = model.dual_chunk.chunk_len();
@@ -54,7 +56,8 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
 LinearLayers linear_layers(const ModelConfig& model, const Shard& shard) {
   const LinearAttentionConfig& linear = model.linear;
   if (!model.is_hybrid_linear()) return {};
-  return {.count = linear.num_layers,
+  return {.kind = linear.kind,
+          .count = linear.num_layers,
           .num_k_heads = linear.num_key_heads / shard.tp_size,
           .num_v_heads = linear.num_value_heads / shard.tp_size,
           .k_dim = linear.key_head_dim,
@@ -98,10 +101,24 @@ class List {
   std::vector<WeightSpec> make() && {
     if (model_.is_mla()) {
       add_latent_attention();
+    } else if (model_.has_kinds_of_heads()) {
+      for (const AttentionKind& kind : model_.attention) add_kind_of_heads(kind);
     } else {
       add_head_attention();
     }
-    if (model_.is_hybrid_linear()) add_linear_attention();
+    if (model_.is_hybrid_linear()) {
+      switch (model_.linear.kind) {
+        case LinearKind::kGatedDelta:
+          add_linear_attention();
+          break;
+        case LinearKind::kKda:
+          add_kda();
+          break;
+        case LinearKind::kShortConv:
+          add_short_conv();
+          break;
+      }
+    }
     for (WeightSpec& spec : list_) spec.part = ModelPart::kAttention;
     if (moe().num_layers > 0) add_router_and_shared_experts();
     if (const std::uint32_t dense = model_.num_layers - moe().num_layers; dense > 0)
@@ -194,6 +211,47 @@ class List {
     add_output(dim);
   }
 
+  // Of layers that have heads of their own; never computed, so what the checkpoint calls them is left open.
+  void add_kind_of_heads(const AttentionKind& kind) {
+    const AttentionHeads heads = model_.heads_of(kind);
+    const std::uint64_t q = heads.num_heads / shard_.attention.size * heads.head_dim;
+    const std::uint64_t kv =
+        std::uint64_t{std::max(1U, heads.num_kv_heads / shard_.attention.size)} * heads.head_dim;
+    const std::uint64_t made = q + (heads.keys_are_values ? 1 : 2) * kv;
+    add("qkv_proj", Sharding::kColumn, kind.num_layers, {whole("self_attn.qkv_proj", made, hidden_)});
+    if (model_.head_gates)
+      add("g_proj", Sharding::kColumn, kind.num_layers,
+          {whole("self_attn.g_proj", heads.num_heads / shard_.attention.size, hidden_)});
+    add("o_proj", Sharding::kRow, kind.num_layers, {whole("self_attn.o_proj", hidden_, q)});
+  }
+
+  // models/lfm2.py: two gates and what they weigh of each channel, the convolution, and the way back.
+  void add_short_conv() {
+    const LinearAttentionConfig& linear = model_.linear;
+    const std::uint64_t channels = linear.value_dim() / shard_.tp_size;
+    const std::uint64_t first = channels * shard_.tp_rank;
+    add("in_proj", Sharding::kColumn, linear.num_layers,
+        {rows_of("conv.in_proj", 3 * linear.value_dim(), hidden_, 3 * first, 3 * channels)});
+    add("out_proj", Sharding::kRow, linear.num_layers,
+        {columns_of("conv.out_proj", hidden_, linear.value_dim(), first, channels)});
+  }
+
+  // models/kimi_linear.py: queries, keys and values; decays and output gates by way of one head's width,
+  // which every rank makes itself; how much of a token is written.
+  void add_kda() {
+    const LinearAttentionConfig& linear = model_.linear;
+    const std::uint64_t heads = linear.num_key_heads / shard_.tp_size;
+    const std::uint64_t mine = heads * linear.key_head_dim;
+    const std::uint64_t width = linear.key_head_dim;
+    const std::uint32_t layers = linear.num_layers;
+    add("qkv_proj.kda", Sharding::kColumn, layers, {whole("self_attn.qkv_proj", 3 * mine, hidden_)});
+    add("fg_a_proj", Sharding::kReplicated, layers, {whole("self_attn.fg_a_proj", 2 * width, hidden_)});
+    add("f_b_proj", Sharding::kColumn, layers, {whole("self_attn.f_b_proj", mine, width)});
+    add("g_b_proj", Sharding::kColumn, layers, {whole("self_attn.g_b_proj", mine, width)});
+    add("b_proj", Sharding::kColumn, layers, {whole("self_attn.b_proj", heads, hidden_)});
+    add("o_proj.kda", Sharding::kRow, layers, {whole("self_attn.o_proj", hidden_, mine)});
+  }
+
   // Layers that have keys and values.
   std::uint32_t attention_layers() const { return model_.num_layers - model_.linear.num_layers; }
 
@@ -245,7 +303,7 @@ class List {
   // into queries and outputs; the weights read are the same.
   void add_latent_attention() {
     const MlaConfig& mla = model_.mla;
-    const std::uint32_t layers = model_.num_layers;
+    const std::uint32_t layers = attention_layers();
     const std::uint32_t heads = model_.num_attention_heads;
     TensorSlice kv_a = whole("self_attn.kv_a_proj_with_mqa",
                              std::uint64_t{mla.kv_lora_rank} + mla.qk_rope_head_dim, hidden_);
@@ -355,17 +413,19 @@ class List {
       add_vector("k_norm", model_.head_dim * (all ? shard_.kv_heads.count() : 1), attention_layers());
     }
     if (model_.is_mla()) {
-      if (model_.mla.q_lora_rank > 0) add_vector("q_a_layernorm", model_.mla.q_lora_rank, layers);
-      add_vector("kv_a_layernorm", model_.mla.kv_lora_rank, layers);
+      if (model_.mla.q_lora_rank > 0) add_vector("q_a_layernorm", model_.mla.q_lora_rank, attention_layers());
+      add_vector("kv_a_layernorm", model_.mla.kv_lora_rank, attention_layers());
       if (model_.is_sparse())  // weight and bias
         add_vector("indexer.k_norm", 2 * std::uint64_t{model_.indexer.head_dim}, model_.indexer.num_layers);
     }
     if (model_.is_hybrid_linear()) {
       const LinearLayers linear = linear_layers(model_, shard_);
       add_vector("conv1d", linear.conv_dim() * linear.conv_kernel, linear.count);
-      add_vector("A_log", linear.num_v_heads, linear.count);
-      add_vector("dt_bias", linear.num_v_heads, linear.count);
-      add_vector("linear_norm", linear.v_dim, linear.count);
+      if (linear.kind != LinearKind::kShortConv) {
+        add_vector("A_log", linear.num_v_heads, linear.count);
+        add_vector("dt_bias", linear.num_v_heads, linear.count);
+        add_vector("linear_norm", linear.v_dim, linear.count);
+      }
     }
     if (moe().shared_gate) add_vector("shared_expert_gate", hidden_, moe().num_layers);
     if (model_.attention_sinks) add_vector("sinks", shard_.q_heads.count(), layers);

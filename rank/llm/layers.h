@@ -35,8 +35,9 @@ std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, N
 // The part of it that is in layers with a window or a chunk.
 std::uint64_t window_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format);
 
-// Gated delta-net layers on one rank. All zero where the model has none.
+// Linear layers on one rank. All zero where the model has none.
 struct LinearLayers {
+  LinearKind kind = LinearKind::kGatedDelta;
   std::uint32_t count = 0;
   std::uint32_t num_k_heads = 0, num_v_heads = 0, k_dim = 0, v_dim = 0;
   std::uint32_t conv_kernel = 0;

@@ -90,7 +90,19 @@ KernelCost GatedDeltaCosts::moving(const Moving& kernel, double bytes, std::uint
   return {kernel.fixed + bytes / (bandwidth_ * kernel.share), flops, bytes, launches};
 }
 
+// models/lfm2.py: a gate before the convolution and one behind it, each a kernel of PyTorch's.
+KernelCost GatedDeltaCosts::short_conv(const LinearLayers& layers, double tokens, double requests,
+                                       const Moving& conv) const {
+  const auto channels = static_cast<double>(layers.conv_dim());
+  KernelCost cost =
+      moving(conv, tokens * 2 * channels * kElement + requests * 2 * double(layers.conv_bytes()), 1,
+             2 * tokens * channels * layers.conv_kernel);
+  for (int i = 0; i < 2; ++i) cost += moving(kElementwise, tokens * 3 * channels * kElement);
+  return cost;
+}
+
 KernelCost GatedDeltaCosts::decode(const LinearLayers& layers, double requests) const {
+  if (layers.kind == LinearKind::kShortConv) return short_conv(layers, requests, requests, kDecodeConv);
   const auto conv = static_cast<double>(layers.conv_dim());
   const double values = double(layers.num_v_heads) * layers.v_dim;
   const double state = double(layers.num_v_heads) * layers.k_dim * layers.v_dim;  // elements
@@ -111,6 +123,7 @@ KernelCost GatedDeltaCosts::decode(const LinearLayers& layers, double requests) 
 
 KernelCost GatedDeltaCosts::verify(const LinearLayers& layers, double requests, std::uint32_t drafts) const {
   const double tokens = requests * drafts;
+  if (layers.kind == LinearKind::kShortConv) return short_conv(layers, tokens, requests, kDecodeConv);
   const auto conv = static_cast<double>(layers.conv_dim());
   const double values = double(layers.num_v_heads) * layers.v_dim;
   const double state = double(layers.num_v_heads) * layers.k_dim * layers.v_dim;  // elements
@@ -142,6 +155,7 @@ KernelCost GatedDeltaCosts::extend(const LinearLayers& layers, std::span<const s
   double tokens = 0;
   for (const std::uint32_t length : lens) tokens += length;
   const auto requests = static_cast<double>(lens.size());
+  if (layers.kind == LinearKind::kShortConv) return short_conv(layers, tokens, requests, kExtendConv);
   const auto conv = static_cast<double>(layers.conv_dim());
   const double values = double(layers.num_v_heads) * layers.v_dim;
   KernelCost cost = moving(kExtendSplit, tokens * 2 * (conv + values) * kElement);

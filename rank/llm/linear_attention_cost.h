@@ -9,6 +9,8 @@
 //  - flashinfer: decode on Hopper on a copy of the states, which is copied back, on newer ones in the pool;
 //    prefill in one kernel that walks over the chunks of a head with all that is within them
 //    (layers/attention/linear/kernels/gdn_flashinfer.py of 0.5.23, FlashInfer 0.6.14 gdn_prefill.py).
+// A short convolution (LFM2) is priced by the same convolutions; KDA's layers (Kimi Linear) as gated
+// delta-nets, whose decays are a number a head and not one a channel. Neither was measured.
 // Triton's kernels were measured on an H200, but for the gated norm; those of the others were not, and none
 // that verifies drafts: it moves its bytes as decode's does, whose kernel it is (gdn_triton.py,
 // target_verify).
@@ -65,6 +67,7 @@ class GatedDeltaCosts {
   KernelCost moves(const LinearLayers& layers, const StateMoves& moves, bool decodes) const;
 
  private:
+  KernelCost short_conv(const LinearLayers& layers, double tokens, double requests, const Moving& conv) const;
   KernelCost moving(const Moving& kernel, double bytes, std::uint32_t launches = 1, double flops = 0) const;
   KernelCost chunks_of_triton(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
   KernelCost chunks_of_flashinfer(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;

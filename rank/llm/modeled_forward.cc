@@ -95,9 +95,18 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   const Communication communication(model_, shard_, costs_, host_.data_parallel());
   const double m = rows.attention;
   const double hidden = model_.hidden_size;
-  const double q = double(shard_.q_heads.count()) * model_.head_dim;
-  const double kv = double(attention_layers_.front().shape.kv_elements()) / 2;
   const double layers = model_.num_layers;
+  // Of a layer with attention, in the mean of their kinds.
+  double q = double(shard_.q_heads.count()) * model_.head_dim;
+  double kv = double(attention_layers_.front().shape.kv_elements()) / 2;
+  if (model_.has_kinds_of_heads()) {
+    q = kv = 0;
+    const double attend = layers - linear_layers_.count;
+    for (const AttentionLayers& kind : attention_layers_) {
+      q += double(kind.shape.num_q_heads) * kind.shape.head_dim * kind.count / attend;
+      kv += double(kind.shape.kv_elements()) / 2 * kind.count / attend;
+    }
+  }
   const auto add = [&dense](double Dense::*part, const KernelCost& cost, double times) {
     dense.*part += cost.seconds * times;
     dense.flops += cost.flops * times;
@@ -207,9 +216,10 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), rotated);  // rope
   if (model_.qk_l2_norm) other(m * 2 * (q + kv), rotated);
   if (model_.temperature_tuning.floor_scale > 0) other(m * 2 * q, attended - rotated);
-  if (model_.qk_norm) other(m * 2 * (q + kv), attended);    // q and k norm
-  other(m * 4 * kv, attended);                              // new keys and values into the pool
-  if (model_.attn_output_gate) other(m * 3 * q, attended);  // outputs times sigmoid of the gates
+  if (model_.qk_norm) other(m * 2 * (q + kv), attended);  // q and k norm
+  other(m * 4 * kv, attended);                            // new keys and values into the pool
+  if (model_.attn_output_gate || model_.head_gates)
+    other(m * 3 * q, attended);  // outputs times sigmoid of the gates
   if (model_.moe.shared_gate) other(m * 4 * hidden, model_.moe.num_layers);  // gate of the shared expert
   exchange(communication.layers(rows));
   if (shard_.stage.first()) {

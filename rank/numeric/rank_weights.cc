@@ -124,6 +124,10 @@ class Loader {
       layer.pre_feedforward_norm = vector(at, "pre_feedforward_layernorm");
       layer.post_feedforward_norm = vector(at, "post_feedforward_layernorm");
     }
+    if (model_.layers[index].linear && model_.linear.kind != LinearKind::kGatedDelta)
+      throw_user_error(
+          "--executor numeric: the linear layers of {} are priced and not computed; use --executor modeled",
+          model_.architecture);
     if (model_.layers[index].linear) {
       load_linear_attention(at, layer.linear);
     } else if (model_.is_mla()) {
@@ -149,6 +153,11 @@ class Loader {
     layer.qkv = reader_.matrix(at, slices, reader_.type());
     layer.qkv_bias = reader_.bias(at, spec("qkv_proj"));
     load_output(at, layer);
+    if (model_.has_kinds_of_heads())
+      throw_user_error(
+          "--executor numeric: layers of {} differ in their heads, which is priced and not computed; use "
+          "--executor modeled",
+          model_.architecture);
     if (model_.qk_norm_over_heads)
       throw_user_error(
           "--executor numeric: {} norms queries and keys over all heads at once, which is priced and not "

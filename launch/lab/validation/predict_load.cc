@@ -92,6 +92,7 @@ void serve(const MeasuredLoad& load, const std::atomic<bool>& stop, proto::Valid
   }
   row.set_calibration(uncalibrated(report));
   *row.mutable_traits() = traits_of(servable.args(), deployment, servable.workload().outline(), report);
+  add_answered_bands(!carried_over(report).empty(), row);
   if (load.batches.empty()) return;
   *row.add_steps() = compare("decode", predicted_decode_steps(load.batches, records.steps()));
   *row.add_steps() = compare("prefill", predicted_prefill_steps(load.batches, records.steps()));

@@ -31,16 +31,22 @@ proto::ValidationGroup group(const std::string& by, const std::string& name,
   out.set_name(name);
   for (const RowFigure& figure : row_figures()) {
     Ratios ratios, refitted, left_out;
+    double banded = 0, inside = 0;
     for (const Row* row : rows) {
       if (!(row->*figure.has)()) continue;
       const proto::MeasuredFigure& of = (row->*figure.get)();
       ratios.push_back(ratio(of));
+      if (of.has_low()) {
+        ++banded;
+        inside += of.measured() >= of.low() && of.measured() <= of.high() ? 1 : 0;
+      }
       if (of.has_refitted()) refitted.push_back(of.refitted() / of.measured());
       if (of.has_left_out()) left_out.push_back(of.left_out() / of.measured());
     }
     if (ratios.empty()) continue;
     proto::ErrorFigures& errors = *(out.*figure.change_errors)();
     errors = error_figures(ratios);
+    if (banded > 0) errors.set_inside(inside / banded);
     if (!refitted.empty()) *errors.mutable_refitted() = error_figures(refitted);
     if (!left_out.empty()) *errors.mutable_left_out() = error_figures(left_out);
   }

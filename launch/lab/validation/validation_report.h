@@ -32,11 +32,17 @@ std::string validation_table(const proto::Validation& validation, bool colour);
 std::string validation_page(const proto::Validation& validation);
 
 // The rows of `validation` as error bands rest on them, stretches included. Loads that have no server's name
-// count as one server by model, settings, GPU and number of GPUs. A latency that was not measured is TTFT and
-// a token's time for each further token of the answer, where those were.
+// count as one server by model, settings (of which their name has a hash), GPU and number of GPUs. A latency
+// that was not measured is TTFT and a token's time for each further token of the answer, where those were;
+// the duration of a closed loop that was not is off as its latency is.
 ResidualTable residuals_of(const proto::Validation& validation);
 
-// Adds bands: how many of the rows lie in the bands that are made of the other servers' rows.
+// Gives the figures of `row`, which has its traits, the bands of an answer of today, made without the row's
+// server. `carried_over` as for error_band().
+void add_answered_bands(bool carried_over, proto::ValidatedRow& row);
+
+// Adds bands: how many of the rows lie in the bands that are made of the other servers' rows, and in those
+// that answers have.
 void check_bands(proto::Validation& validation);
 
 // What rows are grouped by.

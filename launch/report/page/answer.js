@@ -22,6 +22,7 @@ const levels = () => option("goodput") || "the service levels";
 
 function answer() {
   const box = byId("answer");
+  for (const sentence of new Set(runs.flatMap(r => r.no_server || []))) box.append(element("p", `Not measured: ${sentence}`, "why warn"));
   const winner = runs[best] || (runs.length === 1 ? runs[0] : undefined);
   const lead = element("p", undefined, "lead");
   if (best >= 0 && runs.length > 1) {
@@ -94,7 +95,7 @@ function notices() {
   notice("Beyond what was measured.", runs.flatMap((r, i) => (r.extrapolations || []).map(e => of(i, e.message))));
   notice("Many samples.", each(r => r.percentile_error ? `percentiles and distributions are within ${+(r.percentile_error * 100).toPrecision(2)} %; means are exact` : ""));
   notice("Refused.", each(r => r.failed > 0 ? `${plural(r.failed, "request")} longer than the context or the KV pool` : ""));
-  const unknown = [...new Set(report.calibration.filter(c => c.status !== "calibrated").map(c => c.operator_class))];
+  const unknown = [...new Set(report.calibration.filter(c => c.status === "uncalibrated").map(c => c.operator_class))];
   if (unknown.length && runs[0].clock !== "wall") {
     byId("calibration-note").append(within(element("span"), element("span", `No measurement stands behind ${unknown.join(", ")}. `, "warn")));
   }

@@ -72,9 +72,9 @@ function calibrationTable() {
   const table = byId("calibration");
   const note = byId("calibration-note");
   if (!report.calibration.length) { table.closest("section").hidden = true; return; }
-  note.append("How far the cost of each operator class is from the measured kernels it was fitted to. Read the share of what was not measured with care.");
+  note.append("How far the cost of each operator class is from the measured kernels it was fitted to. Read the share of what was not measured with care; \"kernels\" were measured alone, in no server of this model family.");
   table.append(within(element("tr"), element("th", "operator class", "text"), element("th", "status", "text"), element("th", "median error"), element("th", "1 in 10 above"), element("th", "fitted on", "text")));
-  const known = c => c.status === "calibrated";
+  const known = c => c.status !== "uncalibrated";
   for (const c of [...report.calibration].sort((a, b) => known(a) - known(b))) {
     table.append(within(element("tr"), element("td", c.operator_class, "text"), element("td", c.status, known(c) ? "text" : "text warn"),
       element("td", known(c) ? percent(c.median_error) : "–"), element("td", known(c) && c.p90_error ? percent(c.p90_error) : "–"), element("td", c.source || "–", "text wrap")));

@@ -44,10 +44,12 @@ class ErrorBands(Asked):
             self.assertIn("GPU, model family", band["like"])
         traits = bands["traits"]
         self.assertEqual([traits[name] for name in ("hardware", "family", "weights", "backend", "gpus", "arrivals")],
-                         ["h200-sxm", "dense", "16bit", "fa3", 1, "closed"])
+                         ["h200-sxm", "Llama", "16bit", "fa3", 1, "closed"])
         self.assertRegex(said, r"Likely if measured \(8 of 10\): +TTFT .* ms, TPOT .* ms, latency .* s, duration .* s")
         self.assertRegex(said, r"as far off as +.*measured loads of \d+ servers")
         self.assertNotIn("extrapolations", report)
+        self.assertNotIn("no_server", report)
+        self.assertNotIn("Not measured:", said)
 
     def test_processes_come_to_the_same(self):
         words = self.deployment(*CLOSED, "--tp", "2")
@@ -58,6 +60,8 @@ class ErrorBands(Asked):
         words = ["run", "--model-path", "llama-3.1-8b", *CLOSED, "--attention-backend", "fa3", "--hardware"]
         report, said = self.asked(*words, "gh200")
         bands = report["error_bands"]["bands"]
+        self.assertEqual(report["no_server"], "no server of this family on this GPU was measured: Llama on gh200")
+        self.assertRegex(said.splitlines()[0], f"^Not measured: +{report['no_server']}$")
         for band in bands:
             self.assertNotIn("GPU, ", band["like"])
             self.assertIn("not measured on this GPU", band["widened"])
@@ -65,6 +69,24 @@ class ErrorBands(Asked):
         self.assertEqual([beyond["shape"] for beyond in report["extrapolations"]], ["GPU"])
         self.assertIn("gh200: no attention kernel and no matrix product was measured on it", said)
         self.assertGreater(self.width(*words, "gh200"), self.width(*words, "h200-sxm"))
+
+    def test_kernels_alone_are_not_calibrated_and_bands_are_wide(self):
+        # Kernels of the H200 were measured, no server of Mixtral on it was.
+        words = ["run", *CLOSED, "--hardware", "h200-sxm", "--tp", "2", "--model-path"]
+        report, said = self.asked(*words, "mixtral-8x7b")
+        self.assertIn("no server of this family on this GPU was measured: Mixtral on h200-sxm", said.splitlines()[0])
+        status = {row["operator_class"]: row["status"] for row in report["calibration"]}
+        self.assertEqual((status["gemm"], status["attention.fa3.decode"]), ("kernels", "kernels"))
+        self.assertEqual(status["kernel_launch_seconds"], "calibrated")
+        self.assertGreater(self.width(*words, "mixtral-8x7b"), 1.5 * self.width(*words, "llama-3.1-8b"))
+        with open(os.path.join(self.folder, "out", "report.html"), encoding="utf-8") as page:
+            self.assertIn("no_server", page.read())
+
+    def test_a_comparison_says_it_first(self):
+        _, said = self.asked("compare", "--model-path", "mixtral-8x7b", *CLOSED, "--hardware", "h200-sxm", "--tp", "2",
+                             "--attention-backends", "fa3,triton")
+        self.assertEqual(said.splitlines()[0],
+                         "Not measured: no server of this family on this GPU was measured: Mixtral on h200-sxm")
 
     def test_shapes_beyond_the_measured_are_said(self):
         # Prompts of 100,000 tokens; those of the tables end at 16,384.

@@ -12,10 +12,11 @@ from command_line import GOOD_TRACE, CommandLine, main
 class Help(CommandLine):
     def test_help_and_version(self):
         for words, expected in (
-            (["--help"], ["run", "compare", "backends", "trace"]),
+            (["--help"], ["run", "compare", "backends", "models", "trace"]),
             (["run", "--help"], ["--tp-size,--tp", "default 16384", "Deployment", "Attention", "Load"]),
             (["compare", "--help"], ["--attention-backends"]),
             (["backends", "--help"], ["--hardware", "--model-path"]),
+            (["models", "--help"], ["FAMILY", "--hardware", "--json"]),
             (["trace", "--help"], ["generate", "inspect", "convert"]),
             (["--version"], ["tpsim 0."]),
         ):

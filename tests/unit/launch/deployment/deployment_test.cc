@@ -176,6 +176,25 @@ TEST(Deployment, EveryPriceHasACalibrationRow) {
             "uncalibrated");
 }
 
+// The experts' kernel of gpt-oss on Hopper was fitted to one server's steps, and its file says of which.
+TEST(Deployment, AFitToServersIsCalibratedForSuchServersAlone) {
+  const auto status = [](const char* model, const char* tp, const char* load_format) {
+    const ServerArgs args = parse({"--model-path", model, "--hardware", "h200-sxm", "--tp", tp,
+                                   "--load-format", load_format, "--trace", "t"});
+    const Deployment deployment = resolve_deployments(args, false).at(0);
+    for (const proto::Calibration& row : deployment.header.calibration()) {
+      if (row.operator_class() != "moe.mxfp4.triton_kernels") continue;
+      EXPECT_EQ(row.status() == "calibrated", row.median_error() > 0);
+      return row.status();
+    }
+    return std::string("no row");
+  };
+  EXPECT_EQ(status("gpt-oss-20b", "1", "dummy"), "calibrated");
+  EXPECT_EQ(status("gpt-oss-20b", "1", "auto"), "uncalibrated");
+  EXPECT_EQ(status("gpt-oss-20b", "2", "dummy"), "uncalibrated");
+  EXPECT_EQ(status("gpt-oss-120b", "1", "dummy"), "uncalibrated");
+}
+
 TEST(Deployment, AnEagerLaunchTakesWhatTheFlagSays) {
   const Deployment own = resolve({}), told = resolve({"--kernel-launch-us", "69"});
   EXPECT_DOUBLE_EQ(own.hardware.kernel_launch_seconds(), 4.6e-5);

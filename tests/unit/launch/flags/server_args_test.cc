@@ -162,7 +162,9 @@ TEST(ServerArgs, RefusesInOneSentence) {
       {{"--kv-cache-dtype", "fp32"},
        "--kv-cache-dtype float32: is for --executor numeric, SGLang has no such cache; use auto, bf16, "
        "fp8_e4m3, fp8_e5m2 or fp4_e2m1"},
-      {{"--moe-a2a-backend", "mooncake"}, "--moe-a2a-backend mooncake: must be none or deepep"},
+      {{"--moe-a2a-backend", "mori"},
+       "--moe-a2a-backend mori: must be none, deepep, mooncake, nixl, flashinfer, megamoe or "
+       "flashinfer_megamoe"},
       {{"--load-balance-method", "random"},
        "--load-balance-method random: must be round_robin, auto, total_requests or total_tokens"},
       {{"--executor", "numeric", "--rank-slowdown", "0:2"},

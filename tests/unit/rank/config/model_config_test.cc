@@ -43,6 +43,7 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "deepseek-v3",
                                              "deepseek-v3.2",
                                              "gemma-3-27b",
+                                             "gemma-4-31b",
                                              "glm-4.5",
                                              "glm-4.5-air",
                                              "glm-4.7-flash",
@@ -51,6 +52,9 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "gpt-oss-20b",
                                              "internvl3.5-8b",
                                              "kimi-k2",
+                                             "kimi-linear-48b-a3b",
+                                             "lfm2.5-1.2b",
+                                             "lfm2.5-8b-a1b",
                                              "llama-3.1-405b",
                                              "llama-3.1-70b",
                                              "llama-3.1-8b",
@@ -77,6 +81,7 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "qwen3-vl-8b",
                                              "qwen3.5-27b",
                                              "qwen3.5-397b-a17b",
+                                             "step-3.5-flash",
                                              "tinyllama-1.1b"}));
   for (const std::string& name : names) EXPECT_EQ(load_model_config(name).name, name);
 }

@@ -90,6 +90,32 @@ TEST(Shard, WeightBytesAreThePublishedParameters) {
   }
 }
 
+// Of the others of the catalogue, what their names and cards say, which round more.
+TEST(Shard, NamesAndCardsSayTheParameters) {
+  for (const auto& [name, published] : {std::pair("gemma-4-31b", 30.7e9),
+                                        {"gemma-4-26b-a4b", 25.2e9},
+                                        {"gemma-4-12b", 12.0e9},
+                                        {"kimi-linear-48b-a3b", 49.1e9},
+                                        {"lfm2.5-230m", 230e6},
+                                        {"lfm2.5-350m", 354e6},
+                                        {"lfm2.5-1.2b", 1.17e9},
+                                        {"lfm2.5-8b-a1b", 8.34e9},
+                                        {"step-3.5-flash", 196.8e9},
+                                        {"minimax-m2", 228.7e9},
+                                        {"glm-4.7-flash", 30e9},
+                                        {"qwen3.5-27b", 27e9},
+                                        {"qwen3.5-9b", 9e9},
+                                        {"qwen3.5-122b-a10b", 122e9},
+                                        {"qwen3.5-35b-a3b", 35e9},
+                                        {"meta-llama/Llama-4-Maverick-17B-128E-Instruct", 400e9},
+                                        {"qwen3-14b", 14.8e9},
+                                        {"kimi-k2.5", 1026e9}}) {
+    const ModelConfig model = load_model_config(name);
+    const auto parameters = static_cast<double>(num_parameters(model, make_shard(model, 1, 0)));
+    EXPECT_NEAR(parameters / published, 1, 0.03) << name << " " << parameters;
+  }
+}
+
 TEST(Shard, RanksTogetherHoldTheModelOnce) {
   const ModelConfig model = load_model_config("llama-3.1-70b");
   const std::uint64_t whole = weight_bytes(model, make_shard(model, 1, 0));

@@ -61,6 +61,7 @@ TEST(Memory, BatchesAreSglangs) {
       {"b200", 1, true, 16384, 512},      {"gb200", 4, true, 16384, 512},
       {"b300", 8, true, 16384, 512},      {"mi300x", 1, true, 16384, 512},
       {"mi325x", 8, true, 16384, 512},    {"mi355x", 8, true, 16384, 512},
+      {"gb300", 4, true, 16384, 512},     {"mi350x", 8, true, 16384, 512},
       {"ascend-910b", 1, true, 8192, 64}, {"ascend-910b", 8, true, 8192, 256},
       {"max-1550", 1, true, 8192, 256},   {"xeon-amx", 1, true, 16384, 512},
   };
@@ -153,7 +154,7 @@ TEST(Memory, SparseAttentionKeepsIndexKeysToo) {
   // A layer that takes the selection of another keeps no keys.
   ModelConfig model = load_model_config("glm-5");
   ASSERT_EQ(model.attention.size(), 1U);
-  model.attention = {{58, 0, false, 0}, {20, 0, true, 0}};
+  model.attention = {{58, 0, false, 0, {}}, {20, 0, true, 0, {}}};
   EXPECT_EQ(kv_bytes_per_token(model, make_shard(model, 8, 0), NumberFormat::kBf16), 78U * 1152 + 20 * 132);
 }
 

@@ -1,0 +1,102 @@
+// Families whose layers differ in their heads, or have something else in place of attention: gemma 4,
+// Step 3.5, LFM2 and Kimi Linear.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "rank/catalogue/catalogue.h"
+#include "rank/config/model_config.h"
+#include "rank/config/shard.h"
+#include "rank/llm/layers.h"
+#include "tests/unit/rank/config/errors.h"
+
+namespace tpsim::rank {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+Json config_of(const std::string& name) { return Json::parse(*catalogue::find("models", name)); }
+std::string refused(const Json& json) {
+  return refusal([&] { parse_model_config(json.dump(), "config.json"); });
+}
+std::uint64_t kv_bytes(const std::string& name, std::uint32_t tp = 1) {
+  const ModelConfig model = load_model_config(name);
+  return kv_bytes_per_token(model, make_shard(model, tp, 0), NumberFormat::kBf16);
+}
+
+TEST(Gemma4, WideLayersHaveFewerKeysWhichAreTheValues) {
+  const ModelConfig model = load_model_config("google/gemma-4-12B-it");
+  ASSERT_EQ(model.attention.size(), 2U);
+  EXPECT_EQ(model.attention[0].num_layers, 8U);
+  EXPECT_EQ(model.attention[0].heads, (AttentionHeads{16, 1, 512, true}));
+  EXPECT_EQ(model.attention[1].num_layers, 40U);
+  EXPECT_EQ(model.attention[1].sliding_window, 1024U);
+  EXPECT_EQ(model.heads_of(model.attention[1]), (AttentionHeads{16, 8, 256, false}));
+  EXPECT_EQ(model.swa_pool_window, 1023U);
+  EXPECT_EQ(kv_bytes("gemma-4-12b"), 2U * 2 * (8 * 1 * 512 + 40 * 8 * 256));
+  EXPECT_EQ(kv_bytes("gemma-4-12b", 8), 2U * 2 * (8 * 1 * 512 + 40 * 1 * 256));  // the one key on every rank
+  // No projection makes the values of wide layers.
+  const auto weights = weight_list(model, make_shard(model, 1, 0));
+  EXPECT_EQ(weight_named(weights, "qkv_proj").n, 16U * 512 + 512);
+}
+
+TEST(Gemma4, ExpertsStandBesideTheDenseMlp) {
+  const ModelConfig model = load_model_config("gemma-4-26b-a4b");
+  EXPECT_EQ(model.moe.num_layers, 30U);
+  EXPECT_EQ(model.moe.num_shared_experts * model.moe.intermediate_size, 2112U);
+}
+
+TEST(Gemma4, SizesForPhonesAreRefusedByName) {
+  Json json = config_of("gemma-4-31b");
+  json["text_config"]["num_kv_shared_layers"] = 20;
+  EXPECT_THAT(refused(json), AllOf(HasSubstr("num_kv_shared_layers"), HasSubstr("20")));
+  json = config_of("gemma-4-31b");
+  json["text_config"]["hidden_size_per_layer_input"] = 256;
+  EXPECT_THAT(refused(json), HasSubstr("hidden_size_per_layer_input"));
+}
+
+TEST(Step3p5, WindowLayersHaveMoreHeads) {
+  const ModelConfig model = load_model_config("stepfun-ai/Step-3.5-Flash");
+  ASSERT_EQ(model.attention.size(), 2U);
+  EXPECT_EQ(model.heads_of(model.attention[0]), (AttentionHeads{64, 8, 128, false}));
+  EXPECT_EQ(model.heads_of(model.attention[1]), (AttentionHeads{96, 8, 128, false}));
+  EXPECT_EQ(model.attention[0].num_layers, 12U);
+  EXPECT_EQ(model.moe.num_layers, 42U);
+  EXPECT_THAT(refusal([&] { make_shard(model, 64, 0); }), HasSubstr("96"));
+}
+
+// 81,920 bytes: what a public port of LFM2-1.2B counts (10 layers, 2 tokens of 2,048 elements of 2 bytes).
+TEST(Lfm2, AConvolutionKeepsItsLastTokens) {
+  const ModelConfig model = load_model_config("LiquidAI/LFM2.5-1.2B-Instruct");
+  EXPECT_EQ(model.intermediate_size, 8192U);
+  EXPECT_EQ(model.linear.num_layers, 10U);
+  EXPECT_EQ(linear_layers(model, make_shard(model, 1, 0)).bytes_per_request(), 81920U);
+  EXPECT_EQ(linear_layers(model, make_shard(model, 4, 0)).bytes_per_request(), 81920U / 4);
+  EXPECT_EQ(kv_bytes("lfm2.5-1.2b"), 6U * 2 * 2 * 8 * 64);
+  Json json = config_of("lfm2.5-1.2b");
+  json.erase("layer_types");
+  EXPECT_THAT(refused(json), HasSubstr("layer_types"));
+  json["layer_types"] = std::vector<std::string>(16, "conv");
+  EXPECT_THAT(refused(json), HasSubstr("both kinds"));
+}
+
+TEST(KimiLinear, KdaInThreeOfFourLayers) {
+  const ModelConfig model = load_model_config("moonshotai/Kimi-Linear-48B-A3B-Instruct");
+  EXPECT_EQ(model.linear.kind, LinearKind::kKda);
+  EXPECT_EQ(model.linear.num_layers, 20U);
+  ASSERT_EQ(model.attention.size(), 1U);
+  EXPECT_EQ(model.attention[0].num_layers, 7U);
+  EXPECT_EQ(kv_bytes("kimi-linear-48b-a3b"), 7U * 2 * (512 + 64));
+  Json json = config_of("kimi-linear-48b-a3b");
+  json["linear_attn_config"]["kda_layers"] = {0};
+  EXPECT_THAT(refused(json), HasSubstr("kda_layers"));
+  json.erase("linear_attn_config");
+  EXPECT_THAT(refused(json), HasSubstr("linear_attn_config"));
+}
+
+}  // namespace
+}  // namespace tpsim::rank
