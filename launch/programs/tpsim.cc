@@ -9,12 +9,9 @@ static void add_trace_command(CLI::App& command, rank::MpiSession&, Action& acti
   add_trace_commands(command, action);
 }
 
-constexpr LinkedCommand kCommands[] = {{"run", add_run_command},
-                                       {"compare", add_compare_command},
-                                       {"replay", add_replay_command},
-                                       {"backends", add_backends_command},
-                                       {"models", add_models_command},
-                                       {"trace", add_trace_command}};
+constexpr LinkedCommand kCommands[] = {{"run", add_run_command},       {"compare", add_compare_command},
+                                       {"replay", add_replay_command}, {"backends", add_backends_command},
+                                       {"models", add_models_command}, {"trace", add_trace_command}};
 
 const Program kProgram{"tpsim", kCommands};
 

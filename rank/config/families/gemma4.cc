@@ -9,7 +9,7 @@
 namespace tpsim::rank {
 namespace {
 
-void read_experts(const ConfigReader& config, ModelConfig& model) {
+void read_gemma4_experts(const ConfigReader& config, ModelConfig& model) {
   if (!config.flag("enable_moe_block", false)) return;
   MoeConfig& moe = model.moe;
   moe.num_experts = config.number("num_experts", 1, kMostExperts);
@@ -55,14 +55,14 @@ void read_gemma4(const ConfigReader& config, ModelConfig& model) {
   of_all.partial_rotary_factor = 0.25;
   model.ropes = {of_all, of_windows};
   for (LayerConfig& layer : model.layers) layer.rope = layer.sliding_window > 0 ? 1 : 0;
-  read_experts(config, model);
+  read_gemma4_experts(config, model);
 }
 
-constexpr ArchitectureFacts kEager = {.eager_prefill = true};
+constexpr ArchitectureFacts kGemma4Eager = {.eager_prefill = true};
 constexpr std::array<Architecture, 3> kGemma4Architectures = {{
     {.name = "Gemma4ForCausalLM"},
-    {.name = "Gemma4ForConditionalGeneration", .facts = kEager},
-    {.name = "Gemma4UnifiedForConditionalGeneration", .facts = kEager},
+    {.name = "Gemma4ForConditionalGeneration", .facts = kGemma4Eager},
+    {.name = "Gemma4UnifiedForConditionalGeneration", .facts = kGemma4Eager},
 }};
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace tpsim::rank {
 namespace {
 
-void read_layer_kinds(const ConfigReader& config, ModelConfig& model) {
+void read_kda_layers(const ConfigReader& config, ModelConfig& model) {
   const Json& json = config.json();
   if (!config.has("linear_attn_config") || !json["linear_attn_config"].is_object())
     throw_user_error("{}: key \"linear_attn_config\" is missing; it says which layers have KDA",
@@ -38,7 +38,7 @@ void read_layer_kinds(const ConfigReader& config, ModelConfig& model) {
 void read_kimi_linear(const ConfigReader& config, ModelConfig& model) {
   model.activation = read_activation(config, "hidden_act", "silu");
   read_mla(config, model);
-  read_layer_kinds(config, model);
+  read_kda_layers(config, model);
   model.ropes = {RopeConfig{}};
   MoeConfig& moe = model.moe;
   moe.num_experts = config.number("num_experts", 1, kMostExperts);

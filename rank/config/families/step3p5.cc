@@ -10,7 +10,7 @@
 namespace tpsim::rank {
 namespace {
 
-void read_experts(const ConfigReader& config, ModelConfig& model) {
+void read_step_experts(const ConfigReader& config, ModelConfig& model) {
   MoeConfig& moe = model.moe;
   moe.num_experts = config.number("moe_num_experts", 1, kMostExperts);
   moe.top_k = config.number("moe_top_k", 1, kMostExperts);
@@ -55,7 +55,7 @@ void read_step3p5(const ConfigReader& config, ModelConfig& model) {
   of_all.partial_rotary_factor = 0.5;
   model.ropes = {of_all, of_windows};
   for (LayerConfig& layer : model.layers) layer.rope = layer.sliding_window > 0 ? 1 : 0;
-  read_experts(config, model);
+  read_step_experts(config, model);
 }
 
 constexpr std::array<Architecture, 1> kStep3p5Architectures = {{
