@@ -190,6 +190,8 @@ constexpr std::array kDoubts = {
           "its release has no KimiK25ForConditionalGeneration (0.5.9 is the first that has), and its tokens "
           "take "
           "up to 50 times as long as on other pages"},
+    Doubt{"Kimi-K2.6", "MI350X", "",
+          "its figures stand on Kimi-K2.5's page, too (PUBLISHED.md): one of the two was not measured"},
     Doubt{"gpt-oss", "A100", "", "tokens of 0.5 to 2.5 s are no server's that uses its GPU (PUBLISHED.md)"},
     Doubt{"gpt-oss", "H100", "0.5.3rc0",
           "first tokens of 140 s beside tokens of 39 ms are not one server's (PUBLISHED.md)"},
