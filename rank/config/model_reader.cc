@@ -301,9 +301,10 @@ ModelConfig load_model_config(const std::string& model_path) {
     if (folder_given) throw_user_error("--model-path {}: the folder has no config.json", model_path);
     const std::vector<std::string> known = model_catalogue();
     const std::string_view guess = nearest(key.substr(key.find_last_of('/') + 1), known);
-    throw_user_error("--model-path {}: neither a known model nor a folder with a config.json{} Known are {}",
-                     model_path, guess.empty() ? "." : fmt::format(", did you mean {}?", guess),
-                     fmt::join(known, ", "));
+    throw_user_error(
+        "--model-path {}: neither a known model nor a folder with a config.json{} `tpsim models` lists those "
+        "known",
+        model_path, guess.empty() ? ";" : fmt::format(", did you mean {}?", guess));
   }
   ModelConfig model = parse_model_config(read_config(file), file.string());
   // ModelOpt's checkpoints may say how they are quantised in a file of their own.

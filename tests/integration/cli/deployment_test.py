@@ -24,7 +24,7 @@ class Deployment(CommandLine):
             (["--context-length", "10000000"], ["--context-length 10000000"]),
             (["--chunked-prefill-size", "100", "--page-size", "64"], ["--chunked-prefill-size 100", "64"]),
             (["--fp8-gemm-backend", "flashinfer_trtllm"], ["--fp8-gemm-backend flashinfer_trtllm", "b200"]),
-            (["--fp8-gemm-backend", "cutlass"], ["--fp8-gemm-backend", "flashinfer_trtllm"]),
+            (["--fp8-gemm-backend", "cublas"], ["--fp8-gemm-backend", "flashinfer_trtllm"]),
         ):
             self.assert_refused([*self.deployment("--trace", trace), *extra], *expected)
 
