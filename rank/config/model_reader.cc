@@ -1,5 +1,5 @@
 // What model_config.h declares: apart from it, so that families know what a model is and not what reads it.
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
