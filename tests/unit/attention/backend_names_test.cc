@@ -19,6 +19,10 @@ const std::set<std::string> kOthers = {
     "rank/llm/linear_attention_cost.cc",     // --linear-attn-backend
     "launch/flags/state_flags.cc",           // the same
     "launch/deployment/states.cc",           // the same
+    "launch/flags/kernel_flags.cc",          // --moe-runner-backend and its kin
+    "launch/deployment/kernels.cc",          // the same
+    "launch/flags/parallel_flags.cc",        // --moe-a2a-backend
+    "launch/flags/speculation_flags.cc",     // --speculative-moe-a2a-backend
     "launch/lab/kernels/attention_rows.cc",  // kernel sources of measured tables
     "launch/lab/calibrate/kernel_fits.cc",   // the same
     "launch/lab/calibrate/sparse_fit.cc",    // the same
