@@ -23,7 +23,7 @@ TAKES = {
     "--schedule-conservativeness": SMALL, "--chunked-prefill-size": {"-1"}, "--num-prompts": {"0"},
     "--num-conversations": {"0"}, "--system-prompts": {"0"}, "--duration": SMALL, "--think-time-mean": SMALL,
     "--compile-decode-seconds": SMALL, "--client-seconds": SMALL, "--tokenize-us": SMALL, "--launch-queue": {"0"},
-    "--kernel-launch-us": {"1e-300"},
+    "--kernel-launch-us": {"1e-300"}, "--random-runs-before": {"3:1:2"},
     "--document-probability": SMALL, "--page-size": {"1,,2"}, "--warmup-requests": {"0"},
     "--priority-scheduling-preemption-threshold": {"-1", "0"}, "--pp-async-batch-depth": {"0"},
 }
