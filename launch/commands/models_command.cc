@@ -144,7 +144,8 @@ std::string met_text(const Met& met) {
 // A line a family, its GPUs by what stands behind them.
 void print_families(const std::vector<Family>& families) {
   for (const Family& family : families) {
-    print(fmt::format("{} ({} models)\n", family.name, family.models.size()));
+    const std::size_t models = family.models.size();
+    print(fmt::format("{} ({} {})\n", family.name, models, models == 1 ? "model" : "models"));
     for (const std::string_view what : kBehind) {
       std::vector<std::string> gpus;
       for (const Behind& gpu : family.gpus)
