@@ -113,6 +113,7 @@ struct BackendRow {
   bool linear_layers = false;    // runs beside gated delta-net layers on Blackwell too (Qwen3-Next, Qwen3.5)
   bool dual_chunk = false;       // for models with dual chunk attention, and for them only
   bool sparse = false;           // for models whose indexer chooses tokens, and for them only
+  bool compressed = false;       // for models that attend to compressed tokens, and for them only
   bool fp8_e5m2 = true;          // of the fp8 formats, this one too
   GpuGenerations fp8_besides{};  // where it reads an fp8 cache, whatever the matrices say
   GpuGenerations fp8_by_default{};         // where an open --kv-cache-dtype means fp8_e4m3
@@ -161,6 +162,7 @@ struct Selection {
   bool linear_layers = false;    // gated delta-net layers between those with attention
   bool dual_chunk = false;       // dual_chunk_attention_config
   bool sparse = false;           // an indexer chooses the tokens (DeepSeek-V3.2, GLM-5)
+  bool compressed = false;       // attends to compressed tokens (DeepSeek V4)
   // Speculative decoding: guesses for each token of the drafts that are verified (1: a chain; 0: no
   // speculation), the flag that says how many, and whether SGLang knew that they are one or more before it
   // chose the backend.

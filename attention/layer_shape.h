@@ -13,6 +13,7 @@ enum class AttentionForm : std::uint8_t {
   kMlaAbsorbed,  // all query heads meet the one stored latent, whose first v_head_dim elements are the value
   kMlaExpanded,  // the latent projected to a key and a value for every head (prefill)
   kSparse,       // absorbed, over the top_k tokens that an indexer chose
+  kCompressed,   // one latent is key and value, of the last tokens and of compressed ones before them
 };
 
 struct LayerShape {
@@ -26,13 +27,16 @@ struct LayerShape {
   std::uint32_t sliding_window = 0;   // tokens; 0 = full attention
   std::uint32_t attention_chunk = 0;  // tokens that attend among themselves only (Llama 4); 0 = all
   std::uint32_t dual_chunk_len = 0;   // tokens of a chunk of dual chunk attention; 0 = plain
-  std::uint32_t top_k = 0;            // kSparse: tokens that are attended to
-  std::uint32_t index_heads = 0;  // kSparse: of the layer's indexer; 0: takes the selection of a layer before
-  std::uint32_t index_head_dim = 0;  // kSparse
+  // kCompressed: tokens of a compressed one; 0: none are kept. Those that are attended to: the last
+  // sliding_window tokens, and all compressed ones or the top_k that its indexer chose.
+  std::uint32_t compress_ratio = 0;
+  std::uint32_t top_k = 0;        // kSparse, kCompressed: tokens that are attended to
+  std::uint32_t index_heads = 0;  // of the layer's indexer; 0: kSparse takes the selection of a layer before
+  std::uint32_t index_head_dim = 0;  // of its keys
   std::uint32_t q_bytes = 2;         // per element of q and of the output
   NumberFormat kv_format = NumberFormat::kBf16;
 
-  std::uint32_t token_bytes = 0;  // kSparse: of one stored token, index key not included
+  std::uint32_t token_bytes = 0;  // kSparse, kCompressed: of one stored token, index key not included
 
   // kSparse: fp8 latents with scales, the rope part in 16 bit (not the raw fp8 that some kernels read).
   bool scaled_latents() const { return form == AttentionForm::kSparse && fp8_kv() && token_bytes > head_dim; }
@@ -46,7 +50,8 @@ struct LayerShape {
   bool widens_latent() const { return form == AttentionForm::kMlaAbsorbed && kv_bytes() < q_bytes; }
   // Elements that the cache holds for one token of this layer: keys and values, or the latent.
   std::uint32_t kv_elements() const {
-    const bool latent = form == AttentionForm::kMlaAbsorbed || form == AttentionForm::kSparse;
+    const bool latent = form == AttentionForm::kMlaAbsorbed || form == AttentionForm::kSparse ||
+                        form == AttentionForm::kCompressed;
     return latent ? head_dim : num_kv_heads * (head_dim + v_head_dim);
   }
 };

@@ -184,6 +184,16 @@ std::uint32_t PlannedBackend::add_decode_items(const LayerShape& layer, DecodePl
   return longest;
 }
 
+void PlannedBackend::add_query_items(std::vector<SparseItem>& items) const {
+  std::uint32_t request = 0;
+  if (metadata_.forward_mode != proto::DECODE) {
+    for (; request < metadata_.extend_lens.size(); ++request)
+      items.push_back({request, metadata_.extend_prefix_lens[request], metadata_.extend_lens[request]});
+    if (metadata_.forward_mode != proto::MIXED) return;
+  }
+  for (const std::uint32_t length : metadata_.decode_seq_lens) items.push_back({request++, length - 1, 1});
+}
+
 std::uint32_t PlannedBackend::add_extend_items(ExtendPlan& plan) const {
   const auto extends = static_cast<std::uint32_t>(metadata_.extend_lens.size());
   for (std::uint32_t i = 0; i < extends; ++i)

@@ -60,6 +60,8 @@ class PlannedBackend : public AttentionBackend {
   const PlanCoefficients& decode_coefficients() const { return decode_cost_.coefficients(); }
   // An item of each request of the decode, not cut. Returns the most KV tokens that one reads.
   std::uint32_t add_decode_items(const LayerShape& layer, DecodePlan& plan) const;
+  // The new tokens of every request of metadata(), those that decode and drafts that are verified among them.
+  void add_query_items(std::vector<SparseItem>& items) const;
   // The items of the layer that is being planned. Returns the most new tokens of one.
   std::uint32_t add_extend_items(ExtendPlan& plan) const;
   // The same, in tiles of `rows` query tokens of one head and steps of `tile_n` KV tokens.

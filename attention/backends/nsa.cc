@@ -46,23 +46,11 @@ class NsaBackend : public PlannedBackend {
   std::uint32_t rows_of(SparseKernel kernel, std::uint32_t heads) const;
   const SparseCost& costs(std::string_view kernel);
   KernelCost sparse(const LayerShape& layer);
-  void add_items(SparsePlan& plan) const;
 
   SparseOptions options_;
   SparsePlan plan_;
   std::map<std::string, SparseCost, std::less<>> costs_;  // by kernel and phase
 };
-
-void NsaBackend::add_items(SparsePlan& plan) const {
-  const ForwardMetadata& batch = metadata();
-  std::uint32_t request = 0;
-  if (!decodes() || verifies()) {
-    for (; request < batch.extend_lens.size(); ++request)
-      plan.items.push_back({request, batch.extend_prefix_lens[request], batch.extend_lens[request]});
-    if (batch.forward_mode != proto::MIXED) return;
-  }
-  for (const std::uint32_t length : batch.decode_seq_lens) plan.items.push_back({request++, length - 1, 1});
-}
 
 // Of an eager extend: no sequence is longer than what would be selected of it
 // (SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD, the model's top_k unless set).
@@ -114,7 +102,7 @@ std::uint32_t NsaBackend::rows_of(SparseKernel kernel, std::uint32_t heads) cons
 
 const SparsePlan& NsaBackend::sparse_plan(const LayerShape& layer) {
   clear(plan_);
-  add_items(plan_);
+  add_query_items(plan_.items);
   const SparseKernel kernel = kernel_of(layer);
   plan_.top_k = layer.top_k;
   plan_.rows = rows_of(kernel, layer.num_q_heads);
@@ -180,7 +168,7 @@ MlaExtend NsaBackend::mla_extend() const {
 KernelCost NsaBackend::forward_extend(const LayerShape& layer) {
   if (layer.form != AttentionForm::kMlaExpanded) return sparse(layer);
   clear(plan_);
-  add_items(plan_);
+  add_query_items(plan_.items);
   plan_.top_k = layer.top_k;
   const SparseLoad load = load_of(plan_);
   const SparseCost& price = costs("dense");

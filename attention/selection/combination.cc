@@ -157,6 +157,9 @@ std::string unfit(const BackendRow& row, const Selection& selection) {
   if (row.sparse != selection.sparse)
     return row.sparse ? "is for models with DeepSeek's sparse attention (V3.2, GLM-5)"
                       : "has no sparse attention, whose tokens this model's indexer chooses";
+  if (row.compressed != selection.compressed)
+    return row.compressed ? "is for DeepSeek V4, whose layers attend to compressed tokens"
+                          : "has no attention to compressed tokens, which this model's layers need";
   if (row.dual_chunk && !selection.dual_chunk)
     return "is for models with a dual_chunk_attention_config (Qwen2.5-1M)";
   if (!row.sparse && (selection.mla ? !row.has_mla : !row.has_mha))

@@ -10,7 +10,7 @@ namespace tpsim::attention {
 namespace {
 
 // Those of --page-size.
-constexpr std::array<std::uint32_t, 5> kSizes = {1, 16, 32, 64, 128};
+constexpr std::array<std::uint32_t, 6> kSizes = {1, 16, 32, 64, 128, 256};
 
 struct Half {
   const BackendRow& row;

@@ -100,8 +100,11 @@ std::string what_hinders(const Selection& selection) {
   for (const BackendDescription* backend : backend_list()) {
     const BackendRow& row = backend->row;
     const bool of_form = selection.sparse ? row.sparse : selection.mla ? row.has_mla : row.has_mha;
-    if (!of_form || row.dual_chunk != selection.dual_chunk || row.prefill_only) continue;
-    if (row.devices(selection.mla).contains(selection.generation) || selection.sparse || selection.dual_chunk)
+    if (!of_form || row.dual_chunk != selection.dual_chunk || row.compressed != selection.compressed ||
+        row.prefill_only)
+      continue;
+    if (row.devices(selection.mla).contains(selection.generation) || selection.sparse ||
+        selection.compressed || selection.dual_chunk)
       text += fmt::format("{}{} {}", text.empty() ? ": " : ", ", row.name, unfit(row, selection));
   }
   return text;
@@ -150,9 +153,10 @@ AutomaticChoice choose_backend(const Selection& selection) {
   }
   throw_user_error(
       "--attention-backend: none runs this {} model on a device of kind {}{}; use another --hardware",
-      selection.sparse ? "sparse-attention"
-      : selection.mla  ? "MLA"
-                       : "MHA",
+      selection.sparse       ? "sparse-attention"
+      : selection.compressed ? "compressed-attention"
+      : selection.mla        ? "MLA"
+                             : "MHA",
       to_string(selection.generation), what_hinders(selection));
 }
 

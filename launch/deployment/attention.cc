@@ -116,6 +116,7 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
   selection.generation = generation_of(hardware);
   selection.mla = model.is_mla();
   selection.sparse = model.is_sparse();
+  selection.compressed = model.is_compressed();
   selection.sinks = model.attention_sinks;
   selection.dual_chunk = model.dual_chunk.enabled();
   selection.linear_layers = model.is_hybrid_linear() && model.linear.kind != rank::LinearKind::kShortConv;

@@ -174,6 +174,12 @@ void write_calibration(const Deployment& run, bool queue_stated, proto::RunRepor
     operators.insert(operators.end(),
                      {nsa("dense", "extend"), nsa("indexer", "extend"),
                       nsa(to_string(run.sparse.options.kernels.decode), "decode"), nsa("indexer", "decode")});
+  } else if (run.model.is_compressed()) {
+    operators.clear();
+    for (const char* const kernel : {"csa", "hca", "indexer"})
+      for (const char* const phase : {"extend", "decode"})
+        operators.push_back(fmt::format("attention.dsv4.{}.{}", kernel, phase));
+    operators.insert(operators.end(), {"mhc.pre", "mhc.post"});
   } else if (run.model.is_mla()) {
     operators = {prefill + ".mla_prefill", prefill + ".mla_extend", decode + ".mla_decode",
                  std::string(rank::MlaCosts::product_class(

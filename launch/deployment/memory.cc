@@ -76,12 +76,13 @@ void note_speculation_memory(const MemoryArgs& args, std::uint32_t dp_size, std:
 }
 
 // Whether window layers have a pool of their own, and how large it is to be.
-rank::WindowPool window_pool(const MemoryArgs& args, std::uint32_t window, std::uint32_t page_size,
+rank::WindowPool window_pool(const MemoryArgs& args, const rank::ModelConfig& model, std::uint32_t page_size,
                              std::uint32_t dp_size, std::uint32_t chunk, Switches switches) {
   rank::WindowPool pool;
-  if (args.disable_hybrid_swa_memory) return pool;
-  pool.window = window;
-  pool.full_tokens_ratio = args.swa_full_tokens_ratio.value_or(pool.full_tokens_ratio);
+  if (args.disable_hybrid_swa_memory && !model.is_compressed()) return pool;
+  pool.window = model.swa_pool_window;
+  pool.full_tokens_ratio = args.swa_full_tokens_ratio.value_or(model.facts.window_share);
+  if (model.is_compressed()) return pool;  // always by the ratio (DSV4PoolConfigurator)
   // SWARequestCapPoolConfigurator: where it is known how many run, and nothing else is kept.
   if (pool.window > 0 && !switches.radix_cache && args.max_running_requests && chunk > 0) {
     pool.tokens = rank::most_window_tokens(pool.window, page_size, *args.max_running_requests / dp_size,
@@ -135,7 +136,7 @@ Memory resolve_memory(const ServerArgs& args, const proto::HardwareProfile& hard
                                          batches, graphs, context_length);
   out.states = state_pool(args, states, speculation.config, layout.dp_size);
   out.windows =
-      window_pool(args, model.swa_pool_window, page_size, layout.dp_size, batches.chunk, pipeline.switches);
+      window_pool(args, model, page_size, layout.dp_size, batches.chunk, pipeline.switches);
   const rank::WindowPool& windows = out.windows;
   // Every pipeline stage has the pool of the one with the least room (SGLang's _apply_token_constraints).
   rank::KvCapacity capacity;
@@ -176,10 +177,12 @@ Memory resolve_memory(const ServerArgs& args, const proto::HardwareProfile& hard
           args.sglang_release.name,
           scheduler::first_release_with(&scheduler::ReleaseRules::sizes_window_pool).name);
   }
+  const std::uint32_t of_class = model.facts.running_requests;
   out.max_running_requests = args.max_running_requests.value_or(
-      speculates ? kSpeculativeRunningRequests
-                 : rank::default_max_running_requests(out.tokens, context_length));
-  if ((args.max_running_requests || speculates) && layout.dp_size > 1) {
+      of_class > 0 ? of_class
+      : speculates ? kSpeculativeRunningRequests
+                   : rank::default_max_running_requests(out.tokens, context_length));
+  if ((args.max_running_requests || speculates || of_class > 0) && layout.dp_size > 1) {
     out.max_running_requests /= layout.dp_size;
     if (!args.max_running_requests) out.max_running_requests = std::max(1U, out.max_running_requests);
     if (out.max_running_requests == 0)
@@ -187,7 +190,7 @@ Memory resolve_memory(const ServerArgs& args, const proto::HardwareProfile& hard
                        *args.max_running_requests, layout.dp_size);
   }
   if (out.state_slots > 0) limit_by_states(states.slots_per_request, out);
-  if (speculates) note_speculation_memory(args, layout.dp_size, speculation.config.num_draft_tokens, out);
+  if (speculates && of_class == 0) note_speculation_memory(args, layout.dp_size, speculation.config.num_draft_tokens, out);
   if (out.max_running_requests > kMaxRunningRequests)
     throw_user_error("--max-running-requests {}: at most {} are simulated", out.max_running_requests,
                      kMaxRunningRequests);

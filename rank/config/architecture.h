@@ -50,6 +50,10 @@ struct ArchitectureFacts {
   bool wide_draft_tree = false;  // _auto_choose_speculative_params: 5 steps, 4 guesses, 8 tokens
   bool profiled_images = false;  // settings of its own on large Hopper GPUs (model_overrides/qwen3_vl.py)
   DraftHead draft_head = DraftHead::kNone;
+  // What SGLang sets for the class where the flags say nothing: --max-running-requests (0: as for any other),
+  // and --swa-full-tokens-ratio.
+  std::uint32_t running_requests = 0;
+  double window_share = 0.8;
 };
 
 }  // namespace tpsim::rank

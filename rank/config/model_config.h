@@ -61,6 +61,7 @@ enum class ExpertScoring : std::uint8_t {
   kTopKThenSoftmax,  // the top_k logits, softmax over those (Mixtral, gpt-oss)
   kTopKThenSigmoid,  // the top_k logits, sigmoid of each (Llama 4)
   kSigmoid,          // sigmoid per expert, chosen with the correction bias, weighted without (DeepSeek V3)
+  kSqrtSoftplus,     // the same with the root of softplus (DeepSeek V4)
 };
 
 struct MoeConfig {
@@ -102,6 +103,20 @@ struct IndexerConfig {
   std::uint32_t top_k = 0;       // index_topk, tokens
   std::uint32_t num_layers = 0;  // that have an indexer; the others take the selection of the one before
   std::uint32_t rope = 0;  // index into ModelConfig::ropes: its queries and keys may turn in another way
+};
+
+// Attention over compressed tokens (DeepSeek V4). Every layer attends to its last sliding_window tokens and,
+// where it compresses (LayerConfig::compress_ratio), to one entry for each so many tokens before: to all of
+// them, or to the best that its indexer finds (ratio 4: CSA; 128: HCA). One latent of head_dim elements is key
+// and value of all heads. Around it hyper-connections: several streams of the hidden state, mixed before and
+// behind attention and experts.
+struct CompressedConfig {
+  std::uint32_t q_lora_rank = 0;  // 0: the model has no such attention
+  std::uint32_t rope_head_dim = 0;  // last elements of the latent, which the cache keeps in 16 bit
+  std::uint32_t o_groups = 0;       // heads of a group are projected together, to o_lora_rank elements
+  std::uint32_t o_lora_rank = 0;
+  std::uint32_t streams = 1;          // hc_mult
+  std::uint32_t num_hash_layers = 0;  // whose experts a table of token ids chooses
 };
 
 // What stands in a layer in place of attention.
@@ -172,6 +187,7 @@ struct AttentionKind {
   std::uint32_t sliding_window = 0;   // tokens; 0 = full attention
   bool indexer = false;               // sparse attention: with an indexer of their own
   std::uint32_t attention_chunk = 0;  // tokens; 0 = all
+  std::uint32_t compress_ratio = 0;   // DeepSeek V4: tokens of a compressed one; 0: none are kept
   AttentionHeads heads;
 };
 
@@ -181,6 +197,7 @@ struct LayerConfig {
 
   std::uint32_t sliding_window = 0;   // tokens, the token itself included; 0 = full attention
   std::uint32_t attention_chunk = 0;  // Llama 4: a token attends within its chunk of so many; 0 = all
+  std::uint32_t compress_ratio = 0;   // tokens of a compressed one (CompressedConfig); 0: none
   std::uint32_t rope = 0;             // index into ModelConfig::ropes, or kNoRope
   std::uint32_t attention = 0;        // index into ModelConfig::attention
   bool moe = false;
@@ -252,6 +269,7 @@ struct ModelConfig {
   MoeConfig moe;
   MlaConfig mla;
   IndexerConfig indexer;
+  CompressedConfig compressed;
   DualChunkConfig dual_chunk;
   LinearAttentionConfig linear;
   VisionConfig vision;
@@ -283,7 +301,9 @@ struct ModelConfig {
   }
   // Some layers keep a state and no KV cache.
   bool is_hybrid_linear() const { return linear.num_layers > 0; }
-  bool is_sparse() const { return indexer.num_heads > 0; }
+  bool is_compressed() const { return compressed.q_lora_rank > 0; }
+  // DeepSeek V3.2's: an indexer chooses single tokens.
+  bool is_sparse() const { return indexer.num_heads > 0 && !is_compressed(); }
   // Those of the layers of `kind`.
   AttentionHeads heads_of(const AttentionKind& kind) const {
     if (kind.heads.num_heads > 0) return kind.heads;

@@ -183,7 +183,8 @@ void check_structure(const ConfigReader& config, const ModelConfig& model) {
 
 bool alike(const AttentionKind& kind, const LayerConfig& layer) {
   return kind.sliding_window == layer.sliding_window && kind.indexer == layer.indexer &&
-         kind.attention_chunk == layer.attention_chunk && kind.heads == layer.heads;
+         kind.attention_chunk == layer.attention_chunk && kind.compress_ratio == layer.compress_ratio &&
+         kind.heads == layer.heads;
 }
 
 // What follows from the layers, and what no single reader can check.
@@ -196,7 +197,8 @@ void finish(const ConfigReader& config, ModelConfig& model) {
     if (layer.linear) continue;
     const auto same = [&](const AttentionKind& kind) { return alike(kind, layer); };
     if (std::none_of(model.attention.begin(), model.attention.end(), same))
-      model.attention.push_back({0, layer.sliding_window, layer.indexer, layer.attention_chunk, layer.heads});
+      model.attention.push_back({0, layer.sliding_window, layer.indexer, layer.attention_chunk,
+                                 layer.compress_ratio, layer.heads});
   }
   const auto reach = [](const AttentionKind& kind) {
     return std::pair(kind.sliding_window, kind.attention_chunk);

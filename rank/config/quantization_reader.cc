@@ -277,7 +277,13 @@ QuantizationConfig read_quantization(const nlohmann::json& json, const std::stri
   const ConfigReader config(json[key], fmt::format("{}: {}", where, key));
   std::string method = config.text("quant_method", "");
   if (method.empty() || method.starts_with("modelopt")) return read_modelopt(config);
-  if (method == "fp8") return read_fp8(config);
+  if (method == "fp8") {
+    QuantizationConfig out = read_fp8(config);
+    // DeepSeek V4: experts in mxfp4, in the config itself or beside it (Transformers).
+    if (whole.text("expert_dtype", config.text("expert_dtype", "")) == "fp4")
+      out.experts = {WeightFormat::Kind::kMxfp4, 1, 32, false, ActivationFormat::kFp8};
+    return out;
+  }
   if (method == "gptq") return read_gptq(config);
   if (method == "awq") return read_awq(config);
   if (method == "mxfp4") return read_mxfp4();

@@ -84,6 +84,9 @@ OperatorCoefficients operator_coefficients(const proto::HardwareProfile& profile
   // DeepEP's own figures over the H800's 200 GB/s of NVLink (op_cost.h).
   if (operator_class == "deepep.normal") defaults.memory = 153.0 / 200;
   if (operator_class == "deepep.low_latency") defaults.memory = 116.5 / 200;  // dispatch and combine together
+  // An H200's and a B200's (mhc_module_perf).
+  if (operator_class == "mhc.pre") defaults.memory = 0.42, defaults.fixed_seconds = 9.3e-6;
+  if (operator_class == "mhc.post") defaults.memory = 0.85, defaults.fixed_seconds = 4e-6;
   return coefficients_of(profile, operator_class, defaults);
 }
 
@@ -106,7 +109,8 @@ std::span<const std::string_view> operator_classes() {
     std::vector<std::string_view> names;
     for (std::size_t i = 0; i < kMatrixClasses; ++i) names.push_back(matrix_class(MatrixClass(i)).name);
     names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter",
-                               "all_to_all", "deepep.normal", "deepep.low_latency", "elementwise", "mla_bmm",
+                               "all_to_all", "deepep.normal", "deepep.low_latency", "elementwise", "mhc.pre",
+                               "mhc.post", "mla_bmm",
                                "mla_bmm_fp8", kPowerClass, kPowerFp8Class, kTrtllmBlockClass});
     return names;
   }();
@@ -115,6 +119,8 @@ std::span<const std::string_view> operator_classes() {
 
 OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)
     : elementwise_(operator_coefficients(profile, "elementwise")),
+      mhc_pre_(operator_coefficients(profile, "mhc.pre")),
+      mhc_post_(operator_coefficients(profile, "mhc.post")),
       profile_(profile),
       bandwidth_(profile.memory_bandwidth()),
       link_(profile.link_bandwidth()),
@@ -310,6 +316,21 @@ KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
 
 KernelCost OperatorCosts::elementwise(double bytes) const {
   return {elementwise_.fixed_seconds + bytes / (bandwidth_ * elementwise_.memory), 0, bytes, 1};
+}
+
+KernelCost OperatorCosts::hyper_connection(bool pre, double rows, double hidden, double streams) const {
+  // Streams in and one input out; or streams and what was said in, and streams out.
+  const OperatorCoefficients& c = pre ? mhc_pre_ : mhc_post_;
+  const double bytes = rows * hidden * kElement * (pre ? streams + 1 : 2 * streams + 1);
+  const double memory = bytes / (bandwidth_ * c.memory);
+  return {std::max(c.fixed_seconds, memory) + c.overlap * std::min(c.fixed_seconds, memory), 0, bytes,
+          pre ? 2U : 1U};
+}
+
+KernelCost OperatorCosts::hyper_connections(double rows, double hidden, double streams) const {
+  KernelCost cost = hyper_connection(true, rows, hidden, streams);
+  cost += hyper_connection(false, rows, hidden, streams);
+  return cost;
 }
 
 KernelCost OperatorCosts::sampling(double rows, double vocabulary) const {

@@ -161,6 +161,11 @@ class OperatorCosts {
   double all_reduce_sent(double bytes, std::uint32_t gpus) const;
   // A kernel that reads and writes `bytes` in all.
   KernelCost elementwise(double bytes) const;
+  // Hyper-connections around one attention or one MLP: kernels that make its input of the streams, with the
+  // weights of 20 rounds of Sinkhorn's, and one that mixes what it says into them (SGLang 0.5.23,
+  // kernels/ops/layernorm/mhc.py). Classes "mhc.pre", "mhc.post".
+  KernelCost hyper_connections(double rows, double hidden, double streams) const;
+  KernelCost hyper_connection(bool pre, double rows, double hidden, double streams) const;
   // Greedy: `rows` rows of `vocabulary` logits are cast, then the largest of each is found. A profile without
   // `k_seconds`, what a block takes for each logit of its row, charges their bytes alone.
   KernelCost sampling(double rows, double vocabulary) const;
@@ -206,6 +211,7 @@ class OperatorCosts {
   std::array<PricedClass, kMatrixClasses> matrix_;
   std::array<PricedClass, kCollectives> collectives_;
   OperatorCoefficients elementwise_;
+  OperatorCoefficients mhc_pre_, mhc_post_;
   std::array<double, 3> rates_;  // by MatrixClassRow::Rate
   proto::HardwareProfile profile_;
   double bandwidth_;

@@ -57,6 +57,11 @@ ModelConfig next_layer(const ModelConfig& target) {
   layer.attention.assign(1, kind);
   layer.attention.front().num_layers = 1;
   layer.moe.num_layers = std::min(layer.moe.num_layers, 1U);
+  if (layer.is_compressed()) {  // a window alone (models/deepseek_v4_nextn.py)
+    layer.layers.front().compress_ratio = layer.attention.front().compress_ratio = 0;
+    layer.layers.front().indexer = layer.attention.front().indexer = false;
+    layer.indexer.num_layers = layer.compressed.num_hash_layers = 0;
+  }
   if (layer.is_sparse()) {  // an indexer of its own, whatever the target's layers share
     layer.indexer.num_layers = 1;
     layer.layers.front().indexer = true;

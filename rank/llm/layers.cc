@@ -5,9 +5,45 @@
 #include <utility>
 
 #include "attention/sparse_kernels.h"
+#include "proto/base/error.h"
 #include "rank/vision/vision_encoder.h"
 
 namespace tpsim::rank {
+namespace {
+
+// DeepSeek V4's pools. A latent has its elements in fp8 but for the rotated ones in 16 bit, and 8 bytes of
+// scales. A compressor keeps what it has not yet compressed, in fp32: rings of 8 entries for each page of 256
+// tokens of the window pool where 4 tokens make one; those of 128 tokens belong to requests and are small.
+// Source: SGLang 0.5.23, model_executor/pool_configurator.py (DSV4PoolConfigurator) and
+// mem_cache/deepseek_v4_memory_pool.py. Releases up to 0.5.12 keep the second kind by token, too, 4 KiB each.
+constexpr double kCompressPage = 256, kCompressRing = 8, kCompressState = 16;  // bytes of an element, all told
+
+std::uint32_t compressed_latent_bytes(const ModelConfig& model) {
+  return model.head_dim + model.compressed.rope_head_dim + 8;
+}
+
+double compressed_bytes_per_token(const ModelConfig& model) {
+  double bytes = 0;
+  for (const AttentionKind& kind : model.attention) {
+    if (kind.compress_ratio == 0) continue;
+    const std::uint32_t key = kind.indexer ? attention::index_key_bytes(model.indexer.head_dim) : 0;
+    bytes += double(compressed_latent_bytes(model) + key) / kind.compress_ratio * kind.num_layers;
+  }
+  return bytes;
+}
+
+double compressed_window_bytes(const ModelConfig& model) {
+  double bytes = 0;
+  for (const AttentionKind& kind : model.attention) {
+    double one = compressed_latent_bytes(model);
+    if (kind.indexer)
+      one += kCompressRing / kCompressPage * kCompressState * (model.head_dim + model.indexer.head_dim);
+    bytes += one * kind.num_layers;
+  }
+  return bytes;
+}
+
+}  // namespace
 
 std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Shard& shard,
                                               NumberFormat kv_format, std::uint32_t sparse_token_bytes) {
@@ -24,6 +60,16 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     shape.attention_chunk = kind.attention_chunk;
     if (model.dual_chunk.enabled()) shape.dual_chunk_len = model.dual_chunk.chunk_len();
     shape.kv_format = kv_format;
+    if (model.is_compressed()) {
+      shape.form = attention::AttentionForm::kCompressed;
+      shape.compress_ratio = kind.compress_ratio;
+      shape.token_bytes = compressed_latent_bytes(model);
+      shape.index_head_dim = model.indexer.head_dim;
+      if (kind.indexer) {
+        shape.top_k = model.indexer.top_k;
+        shape.index_heads = model.indexer.num_heads;
+      }
+    }
     if (!model.is_mla()) continue;
     // Absorbed: all heads share one latent and one rotated key, which every rank keeps.
     shape.form = attention::AttentionForm::kMlaAbsorbed;
@@ -69,6 +115,9 @@ LinearLayers linear_layers(const ModelConfig& model, const Shard& shard) {
 std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format,
                                  std::uint32_t sparse_token_bytes) {
   std::uint64_t bytes = 0;
+  if (model.is_compressed())
+    return window_bytes_per_token(model, shard, kv_format) +
+           static_cast<std::uint64_t>(compressed_bytes_per_token(model));
   for (const AttentionLayers& layers : attention_layers(model, shard, kv_format, sparse_token_bytes)) {
     const attention::LayerShape& shape = layers.shape;
     if (shape.form == attention::AttentionForm::kSparse) {
@@ -85,6 +134,7 @@ std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, N
 
 std::uint64_t window_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format) {
   std::uint64_t bytes = 0;
+  if (model.is_compressed()) return static_cast<std::uint64_t>(compressed_window_bytes(model));
   for (const AttentionLayers& layers : attention_layers(model, shard, kv_format)) {
     if (layers.shape.sliding_window == 0 && layers.shape.attention_chunk == 0) continue;
     bytes += stored_bytes(kv_format, layers.shape.kv_elements()) * layers.count;
@@ -101,6 +151,8 @@ class List {
   std::vector<WeightSpec> make() && {
     if (model_.is_mla()) {
       add_latent_attention();
+    } else if (model_.is_compressed()) {
+      add_compressed_attention();
     } else if (model_.has_kinds_of_heads()) {
       for (const AttentionKind& kind : model_.attention) add_kind_of_heads(kind);
     } else {
@@ -325,6 +377,47 @@ class List {
     if (model_.is_sparse()) add_indexer();
   }
 
+  // models/deepseek_v4.py: queries by way of a low rank, one latent, the output by groups of heads; what
+  // compresses tokens (by two tokens' worth of keys and gates where groups of 4 overlap, dsv4/compressor.py),
+  // and the indexer with a compressor of its own, on every rank. What weighs the streams of hyper-connections
+  // is in fp32 and small; add_vectors() has it.
+  void add_compressed_attention() {
+    const CompressedConfig& compressed = model_.compressed;
+    const std::uint32_t layers = attention_layers();
+    const std::uint64_t dim = model_.head_dim;
+    const std::uint64_t heads = model_.num_attention_heads;
+    const Split split = shard_.attention;
+    if (compressed.o_groups % split.size != 0)
+      throw_user_error("--tp {} does not divide the {} groups of heads of {}; use a divisor of it", split.size,
+                       compressed.o_groups, model_.name);
+    const std::uint64_t mine = compressed.o_groups / split.size * std::uint64_t{compressed.o_lora_rank};
+    add("wqkv_a", Sharding::kReplicated, layers,
+        {whole("attn.wq_a", compressed.q_lora_rank, hidden_), whole("attn.wkv", dim, hidden_)});
+    add("wq_b", Sharding::kColumn, layers,
+        {head_rows("attn.wq_b", heads, shard_.q_heads, dim, compressed.q_lora_rank)});
+    add("wo_a", Sharding::kColumn, layers,
+        {rows_of("attn.wo_a", compressed.o_groups * std::uint64_t{compressed.o_lora_rank},
+                 heads * dim / compressed.o_groups, mine * split.rank, mine)});
+    add("wo_b", Sharding::kRow, layers,
+        {columns_of("attn.wo_b", hidden_, compressed.o_groups * std::uint64_t{compressed.o_lora_rank},
+                    mine * split.rank, mine)});
+    for (const AttentionKind& kind : model_.attention) {
+      if (kind.compress_ratio == 0) continue;
+      const std::uint64_t made = kind.indexer ? 4 : 2;
+      const auto add_plain = [&](const char* name, std::uint64_t rows) {
+        add(name, Sharding::kReplicated, kind.num_layers, {whole(name, rows, hidden_)}).quantised = false;
+      };
+      add_plain(kind.indexer ? "compressor4.wkv_gate" : "compressor128.wkv_gate", made * dim);
+      if (!kind.indexer) continue;
+      const IndexerConfig& indexer = model_.indexer;
+      add("indexer.wq_b", Sharding::kReplicated, kind.num_layers,
+          {whole("attn.indexer.wq_b", std::uint64_t{indexer.num_heads} * indexer.head_dim,
+                 compressed.q_lora_rank)});
+      add_plain("indexer.weights_proj", indexer.num_heads);
+      add_plain("indexer.compressor.wkv_gate", made * indexer.head_dim);
+    }
+  }
+
   // Every rank has all of it. (dsa_indexer.py)
   void add_indexer() {
     const IndexerConfig& indexer = model_.indexer;
@@ -360,7 +453,7 @@ class List {
     gate.part = ModelPart::kRouter;
     gate.quantised = false;
     // The sigmoid's bias chooses experts only, but is there as well.
-    if (moe().router_bias || moe().scoring == ExpertScoring::kSigmoid) gate.bias = moe().num_experts;
+    if (moe().router_bias || moe().scoring >= ExpertScoring::kSigmoid) gate.bias = moe().num_experts;
     if (moe().num_shared_experts == 0) return;
     const std::size_t shared = list_.size();
     add_gated(ModelPart::kSharedExperts, shard_.shared_experts, "shared_experts.",
@@ -417,6 +510,17 @@ class List {
       add_vector("kv_a_layernorm", model_.mla.kv_lora_rank, attention_layers());
       if (model_.is_sparse())  // weight and bias
         add_vector("indexer.k_norm", 2 * std::uint64_t{model_.indexer.head_dim}, model_.indexer.num_layers);
+    }
+    if (model_.is_compressed()) {
+      const CompressedConfig& compressed = model_.compressed;
+      const std::uint64_t streams = compressed.streams;
+      add_vector("q_norm", compressed.q_lora_rank, layers);
+      add_vector("kv_norm", model_.head_dim, layers);
+      // Two matrices of fp32 a layer, in elements of 16 bit.
+      add_vector("hyper_connections", 2 * 2 * (2 + streams) * streams * streams * hidden_, layers);
+      // Experts of every token id.
+      const std::uint32_t hashed = std::min(compressed.num_hash_layers, layers);
+      if (hashed > 0) add_vector("tid2eid", std::uint64_t{model_.vocab_size} * moe().top_k, hashed);
     }
     if (model_.is_hybrid_linear()) {
       const LinearLayers linear = linear_layers(model_, shard_);

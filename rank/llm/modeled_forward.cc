@@ -99,6 +99,8 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   // Of a layer with attention, in the mean of their kinds.
   double q = double(shard_.q_heads.count()) * model_.head_dim;
   double kv = double(attention_layers_.front().shape.kv_elements()) / 2;
+  // Rotation, norms and pools of DeepSeek V4 are in the price of its attention (attention/backends/dsv4.cc).
+  if (model_.is_compressed()) q = kv = 0;
   if (model_.has_kinds_of_heads()) {
     q = kv = 0;
     const double attend = layers - linear_layers_.count;
@@ -202,6 +204,10 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     const KernelCost norm = costs_.elementwise(m * 4 * hidden * kElement);
     const double start = costs_.elementwise(0).seconds;
     add(&Dense::other, {norm.seconds - start, norm.flops, norm.bytes, 0}, 2 * layers);
+  } else if (model_.is_compressed()) {
+    // Sums become mixtures of streams, before and behind attention and experts.
+    add(&Dense::other, costs_.hyper_connections(m, hidden, model_.compressed.streams), 2 * layers);
+    other(m * 2 * hidden, 2 * layers);
   } else {
     other(m * 4 * hidden, 2 * layers);
   }
