@@ -50,7 +50,10 @@ void check_deepep_config(const ParallelArgs& parallel, Notes& notes) {
         "--deepep-config {}: must be an object with \"normal_dispatch\" and \"normal_combine\", each with "
         "its \"num_sms\"",
         given);
-  say(notes, "--deepep-config: was not measured; deepep's exchange is priced with its own settings");
+  if (parallel.moe_a2a_backend == "none")
+    say(notes, "--deepep-config: changes nothing; SGLang reads it with --moe-a2a-backend deepep alone");
+  else
+    say(notes, "--deepep-config: was not measured; deepep's exchange is priced with its own settings");
 }
 
 rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model) {
@@ -88,9 +91,10 @@ Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model
                          : parallel.deepep_mode == "low_latency" ? rank::DeepEpMode::kLowLatency
                                                                  : rank::DeepEpMode::kAuto;
     check_deepep_config(parallel, out.notes);
-  } else if (parallel.deepep_mode != "auto" || !parallel.deepep_config.empty()) {
-    throw_user_error("--deepep-{}: is for --moe-a2a-backend deepep; leave it out",
-                     parallel.deepep_mode != "auto" ? "mode " + parallel.deepep_mode : "config");
+  } else if (parallel.deepep_mode != "auto") {
+    throw_user_error("--deepep-mode {}: is for --moe-a2a-backend deepep; leave it out", parallel.deepep_mode);
+  } else {
+    check_deepep_config(parallel, out.notes);
   }
   if (const auto dense = parallel.moe_dense_tp_size) {
     if (*dense != 1 && *dense != args.tp_size)

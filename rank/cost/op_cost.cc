@@ -110,7 +110,7 @@ std::span<const std::string_view> operator_classes() {
     for (std::size_t i = 0; i < kMatrixClasses; ++i) names.push_back(matrix_class(MatrixClass(i)).name);
     names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter",
                                "all_to_all", "deepep.normal", "deepep.low_latency", "elementwise", "mhc.pre",
-                               "mhc.post", "mla_bmm",
+                               "mhc.post", kCompressedClass, kCompressedFp8Class, "mla_bmm",
                                "mla_bmm_fp8", kPowerClass, kPowerFp8Class, kTrtllmBlockClass});
     return names;
   }();
@@ -126,6 +126,12 @@ OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)
       link_(profile.link_bandwidth()),
       multiprocessors_(profile.multiprocessors()),
       nvlink_(profile.nvlink()) {
+  const auto known = [&profile](std::string_view name) {
+    return find_efficiency(profile, name) == nullptr ? std::nullopt
+                                                     : std::optional(operator_coefficients(profile, name));
+  };
+  compressed_ = known(kCompressedClass);
+  compressed_fp8_ = known(kCompressedFp8Class);
   for (std::size_t i = 0; i < kMatrixClasses; ++i) {
     const MatrixClassRow& row = matrix_class(matrix_entry(profile, MatrixClass(i)));
     matrix_[i] = priced_class(profile, row.name, row.moe() ? "tokens" : "m");
@@ -316,6 +322,30 @@ KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
 
 KernelCost OperatorCosts::elementwise(double bytes) const {
   return {elementwise_.fixed_seconds + bytes / (bandwidth_ * elementwise_.memory), 0, bytes, 1};
+}
+
+KernelCost OperatorCosts::compressed_product(const OperatorCoefficients& c,
+                                             const proto::HardwareProfile& profile, double m, double n,
+                                             double k, bool fp8) {
+  KernelCost cost;
+  const double element = fp8 ? 1 : kElement;
+  cost.flops = 2 * m * n * k;
+  cost.bytes = n * k * element + m * (k * element + n * kElement);
+  cost.launches = 1;
+  const double arithmetic =
+      cost.flops / ((fp8 ? profile.dense_flops_fp8() : profile.dense_flops_bf16()) * c.compute);
+  const double memory = cost.bytes / (profile.memory_bandwidth() * c.memory);
+  cost.seconds =
+      c.fixed_seconds + std::max(arithmetic, memory) + c.overlap * std::min(arithmetic, memory);
+  return cost;
+}
+
+KernelCost OperatorCosts::compressed_product(double m, std::uint64_t n, std::uint64_t k,
+                                             const WeightFormat& weight) const {
+  const bool fp8 = weight.kind == WeightFormat::Kind::kFp8;
+  const std::optional<OperatorCoefficients>& c = fp8 ? compressed_fp8_ : compressed_;
+  if (!c || (weight.quantized() && !fp8)) return gemm(m, n, k, weight);
+  return compressed_product(*c, profile_, m, static_cast<double>(n), static_cast<double>(k), fp8);
 }
 
 KernelCost OperatorCosts::hyper_connection(bool pre, double rows, double hidden, double streams) const {

@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -114,6 +115,7 @@ inline constexpr std::string_view kTrtllmBlockClass = "gemm.fp8_block.flashinfer
 // `profile` with these products in place of DeepGEMM's (SGLang's --fp8-gemm-backend flashinfer_trtllm);
 // false: it says nothing of them.
 bool use_trtllm_blocks(proto::HardwareProfile& profile);
+inline constexpr std::string_view kCompressedClass = "gemm.dsv4", kCompressedFp8Class = "gemm.dsv4_fp8_block";
 // Names of OperatorEfficiency.operator_class but for attention.
 std::span<const std::string_view> operator_classes();
 
@@ -159,6 +161,12 @@ class OperatorCosts {
   // kernel's one-shot form (two GPUs, or below 512 KiB on up to 4 and 256 KiB on up to 8), else a
   // reduce-scatter and an all-gather.
   double all_reduce_sent(double bytes, std::uint32_t gpus) const;
+  // A product of DeepSeek V4's attention, in 16 bit or fp8 blocks: their inputs are rounded by the kernels
+  // before them and some run beside each other, so that they cost less than one that is called alone. Classes
+  // kCompressedClass; where a profile has none, as gemm() has it.
+  KernelCost compressed_product(double m, std::uint64_t n, std::uint64_t k, const WeightFormat& weight) const;
+  static KernelCost compressed_product(const OperatorCoefficients& c, const proto::HardwareProfile& profile,
+                                       double m, double n, double k, bool fp8);
   // A kernel that reads and writes `bytes` in all.
   KernelCost elementwise(double bytes) const;
   // Hyper-connections around one attention or one MLP: kernels that make its input of the streams, with the
@@ -212,6 +220,7 @@ class OperatorCosts {
   std::array<PricedClass, kCollectives> collectives_;
   OperatorCoefficients elementwise_;
   OperatorCoefficients mhc_pre_, mhc_post_;
+  std::optional<OperatorCoefficients> compressed_, compressed_fp8_;
   std::array<double, 3> rates_;  // by MatrixClassRow::Rate
   proto::HardwareProfile profile_;
   double bandwidth_;

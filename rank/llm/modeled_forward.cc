@@ -145,6 +145,11 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
       continue;
     }
     const MatrixClass kernel = linear_kernel(weight.format, profile_);
+    if (model_.is_compressed() && weight.part == ModelPart::kAttention) {
+      add_product(kernel, costs_.compressed_product(weight_rows, weight.n, weight.k, weight.format),
+                  weight.layers);
+      continue;
+    }
     KernelCost cost = costs_.gemm(weight_rows, weight.n, weight.k, weight.format);
     if (const double served = kernel == MatrixClass::kGemmFp8 && power_fp8_ ? power_fp8_->served : 0;
         served > 0 && weight_rows > kServedRows) {

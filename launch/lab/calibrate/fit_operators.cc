@@ -24,6 +24,7 @@ constexpr std::size_t kSearchedRows = 1500;
 // So many rows that those of one fold say what the error is.
 constexpr std::size_t kManyRows = 600;
 
+bool is_hyper_connection(const std::string& name) { return name.starts_with("mhc."); }
 bool is_collective(const std::string& name) { return kernels::matrix_rows_of(name) == nullptr; }
 
 // Features in the order of feature_names(name).
@@ -71,6 +72,10 @@ class Search {
   Search(const std::string& name, const proto::HardwareProfile& profile) {
     search_.vary(c_.memory, 0.02, 1);
     search_.vary(c_.fixed_seconds, 2e-7, 5e-4);
+    if (is_hyper_connection(name)) {
+      search_.vary(c_.overlap, 1e-3, 1);
+      return;
+    }
     if (is_collective(name)) {
       c_.per_gpu_seconds = 5e-7;
       search_.vary(c_.per_gpu_seconds, 1e-9, 1e-4);
@@ -145,6 +150,7 @@ Stages stages_of(const std::string& name, const std::vector<SurfaceRow>& rows) {
   const auto axis = [&](std::string_view feature, std::size_t most) {
     return axis_of(rows, features, feature, most);
   };
+  if (is_hyper_connection(name)) return {};
   // Between GPUs on PCIe a message takes many times as long as its bytes.
   if (is_collective(name)) return {{{{axis("bytes", 11), axis("gpus", 3)}, 0.1, 20}}};
   if (name.starts_with("moe")) {

@@ -125,6 +125,22 @@ std::vector<OperatorRow> read_matrix_rows(const KernelTable& table, const Matrix
   return rows;
 }
 
+// Both connections of one layer are a row; SGLang's kernels, not torch's.
+std::vector<OperatorRow> hyper_connection_rows(const KernelTable& table, const std::string& op) {
+  std::vector<OperatorRow> rows;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table.text(i, "op_name") != op || table.text(i, "kernel_source").find("torch") != std::string::npos)
+      continue;
+    OperatorRow row;
+    row.m = table.number(i, "num_tokens");
+    row.n = table.count(i, "hidden_size");
+    row.k = table.count(i, "hc_mult");
+    row.seconds = table.number(i, "latency_ms") / 1e3 / table.number(i, "num_sites");
+    rows.push_back(row);
+  }
+  return rows;
+}
+
 }  // namespace
 
 const MatrixRows* matrix_rows_of(const std::string& name) {
@@ -139,7 +155,8 @@ const std::vector<std::string>& operator_classes() {
     std::vector<std::string> names;
     for (const MatrixRows& rows : matrix_rows()) names.emplace_back(rank::matrix_class(rows.id).name);
     names.insert(names.end(),
-                 {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter", "all_to_all"});
+                 {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter", "all_to_all",
+                  "mhc.pre", "mhc.post"});
     return names;
   }();
   return classes;
@@ -148,6 +165,7 @@ const std::vector<std::string>& operator_classes() {
 const char* table_of(const std::string& name) {
   if (const MatrixRows* matrix = matrix_rows_of(name))
     return rank::matrix_class(matrix->id).moe() ? "moe_perf" : "gemm_perf";
+  if (name.starts_with("mhc.")) return "mhc_module_perf";
   return name == "all_reduce.custom" ? "custom_allreduce_perf" : "nccl_perf";
 }
 
@@ -155,6 +173,7 @@ std::vector<OperatorRow> operator_rows(const std::filesystem::path& folder, cons
                                        const proto::HardwareProfile& profile) {
   const KernelTable table(table_file(folder, table_of(name)));
   if (const MatrixRows* wanted = matrix_rows_of(name)) return read_matrix_rows(table, *wanted, profile);
+  if (name.starts_with("mhc.")) return hyper_connection_rows(table, name.substr(4));
   const bool custom = name == "all_reduce.custom";
   const std::string op = name == "all_reduce.nccl" ? "all_reduce" : name == "all_to_all" ? "alltoall" : name;
   std::vector<OperatorRow> rows;
@@ -183,6 +202,10 @@ double price(const rank::OperatorCosts& costs, const std::string& name, const Op
                ? costs.moe(matrix->id, row.experts, matrix->weight).seconds
                : costs.gemm(matrix->id, row.m, row.n, row.k, matrix->weight, row.hot).seconds;
   }
+  if (name.starts_with("mhc."))
+    return costs
+        .hyper_connection(name == "mhc.pre", row.m, static_cast<double>(row.n), static_cast<double>(row.k))
+        .seconds;
   if (name == "all_reduce.custom") return costs.custom_all_reduce(row.bytes, row.gpus).seconds;
   if (name == "all_reduce.nccl") return costs.nccl_all_reduce(row.bytes, row.gpus).seconds;
   if (name == "reduce_scatter") return costs.reduce_scatter(row.bytes, row.gpus).seconds;

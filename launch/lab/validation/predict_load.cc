@@ -15,8 +15,10 @@
 
 #include "attention/planned_backend.h"
 #include "attention/selection/registry.h"
+#include "attention/sparse_cost.h"
 #include "launch/deployment/deployment.h"
 #include "launch/lab/kernels/attention_rows.h"
+#include "launch/lab/kernels/compressed_rows.h"
 #include "launch/lab/kernels/kernel_table.h"
 #include "launch/lab/kernels/operator_rows.h"
 #include "launch/lab/served/batch_comparison.h"
@@ -144,6 +146,27 @@ class Table {
       const std::size_t every = stride(rows.size());
       for (std::size_t i = 0; i < rows.size() && !stop_; i += every)
         if (rows[i].seconds > 0) ratios.push_back(kernels::price(costs, name, rows[i]) / rows[i].seconds);
+      end(group, ratios);
+    }
+    return std::move(out_);
+  }
+
+  // Modules of DeepSeek V4's attention, whose products a pass prices apart.
+  Kernels compressed() {
+    const rank::OperatorCosts costs(profile_);
+    const bool decode = task_.table.find("generation") != std::string::npos;
+    const std::string kind = task_.table.starts_with("dsv4_csa_") ? "csa" : "hca";
+    const std::string phase = decode ? ".decode" : ".extend", family = "attention.dsv4.";
+    const attention::SparseCost attend(profile_, family + kind + phase, family + "indexer" + phase);
+    const std::vector<kernels::CompressedRow> rows =
+        kernels::compressed_rows(task_.folder, task_.table, profile_, kMostRows);
+    for (const bool fp8 : {false, true}) {
+      proto::ValidatedKernel& group = begin(kind + phase, fp8 ? "fp8 products" : "bf16 products");
+      std::vector<double> ratios;
+      for (const kernels::CompressedRow& row : rows)
+        if (row.fp8_gemm == fp8 && !stop_)
+          ratios.push_back((kernels::products(costs, row) + kernels::attention_price(attend, row)) /
+                           row.seconds);
       end(group, ratios);
     }
     return std::move(out_);
@@ -280,8 +303,14 @@ Kernels price_kernels(const KernelTask& task, const std::atomic<bool>& stop) {
     for (const bool decode : {false, true})
       if (name == fmt::format("{}_{}_perf", decode ? "generation" : "context", mla ? "mla" : "attention"))
         return table.attention(mla, decode);
+  if (task.folder.filename().string().starts_with("rtx_pro_6000") &&
+      (name.starts_with("dsv4_") || name.starts_with("mhc_")))
+    return table.not_priced("SGLang 0.5.14 ran it in plain PyTorch there, for which 0.5.23 has kernels");
   for (const std::string& of : kernels::operator_classes())
     if (kernels::table_of(of) == name) return table.operators();
+  if (kernels::is_compressed_table(name)) return table.compressed();
+  if (name.starts_with("dsv4_") && name != "dsv4_megamoe_module_perf")
+    return table.not_priced("a part of the modules of the other tables of DeepSeek V4, which are priced whole");
   if (name == "encoder_attention_perf")
     return table.not_priced("attention without a causal mask is no backend's of language models");
   return table.not_priced(

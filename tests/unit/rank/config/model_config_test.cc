@@ -42,6 +42,8 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "deepseek-v2-lite",
                                              "deepseek-v3",
                                              "deepseek-v3.2",
+                                             "deepseek-v4-flash",
+                                             "deepseek-v4-pro",
                                              "gemma-3-27b",
                                              "gemma-4-31b",
                                              "glm-4.5",
