@@ -3,10 +3,10 @@
 // (CSA), 128 tokens to one, all of which are attended to (HCA), and the window alone.
 //
 // Source: SGLang 0.5.23, layers/attention/deepseek_v4_backend.py and dsv4/indexer.py. FlashMLA's kernel for
-// lists carries out prefill and decode; it pads the query heads to 64 or 128, and each query token, decoded or
-// verified, is a row of its own with two lists. What compresses new tokens and writes them to their pools is
-// in the fixed times of the classes "attention.dsv4.csa" and ".hca", which were fitted to whole modules less
-// their matrix products.
+// lists carries out prefill and decode; it pads the query heads to 64 or 128, and each query token, decoded
+// or verified, is a row of its own with two lists. What compresses new tokens and writes them to their pools
+// is in the fixed times of the classes "attention.dsv4.csa" and ".hca", which were fitted to whole modules
+// less their matrix products.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -52,8 +52,7 @@ const SparseCost& Dsv4Backend::costs(std::string_view kind, bool decodes) {
 }
 
 KernelCost Dsv4Backend::price(const LayerShape& layer) {
-  const bool decodes =
-      metadata().forward_mode == proto::DECODE || verifies_drafts(metadata().forward_mode);
+  const bool decodes = metadata().forward_mode == proto::DECODE || verifies_drafts(metadata().forward_mode);
   clear(plan_);
   add_query_items(plan_.items);
   if (plan_.items.empty()) return {};
@@ -73,8 +72,6 @@ extern const BackendDescription dsv4 = {
             .title = "DSV4 (DeepSeek V4 compressed attention)",
             .generations = {GpuGeneration::kHopper, GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120,
                             GpuGeneration::kRocm},
-            .has_mha = true,
-            .mha_fp8 = Support::kYes,
             .mha_spec = Support::kYes,
             .sliding_window = Support::kYes,
             .sinks = true,

@@ -43,6 +43,7 @@ bool reads(const BackendRow& row, const CombinationRequest& request) {
   const bool mla = request.mla && !request.sparse;
   if (request.kv_format == NumberFormat::kFp8E5M2 && !row.fp8_e5m2) return false;
   if (row.sparse) return request.kv_format != NumberFormat::kFp4E2M1;
+  if (row.compressed) return request.kv_format == NumberFormat::kFp8E4M3;
   if (is_fp8(request.kv_format) && row.fp8_besides.contains(request.generation)) return true;
   if (is_fp8(request.kv_format)) return (mla ? row.mla_fp8 : row.mha_fp8) != Support::kNo;
   if (request.kv_format == NumberFormat::kFp4E2M1) return (mla ? row.mla_fp4 : row.mha_fp4) != Support::kNo;
@@ -162,7 +163,7 @@ std::string unfit(const BackendRow& row, const Selection& selection) {
                           : "has no attention to compressed tokens, which this model's layers need";
   if (row.dual_chunk && !selection.dual_chunk)
     return "is for models with a dual_chunk_attention_config (Qwen2.5-1M)";
-  if (!row.sparse && (selection.mla ? !row.has_mla : !row.has_mha))
+  if (!row.sparse && !row.compressed && (selection.mla ? !row.has_mla : !row.has_mha))
     return fmt::format("has no {} form, which this model needs", selection.mla ? "MLA" : "MHA");
   for (const Need& need : kNeeds) {
     if (selection.*need.asked && !need.has(row, selection)) return std::string(need.clause);

@@ -99,10 +99,11 @@ std::string what_hinders(const Selection& selection) {
   std::string text;
   for (const BackendDescription* backend : backend_list()) {
     const BackendRow& row = backend->row;
-    const bool of_form = selection.sparse ? row.sparse : selection.mla ? row.has_mla : row.has_mha;
-    if (!of_form || row.dual_chunk != selection.dual_chunk || row.compressed != selection.compressed ||
-        row.prefill_only)
-      continue;
+    const bool of_form = selection.sparse       ? row.sparse
+                         : selection.compressed ? row.compressed
+                         : selection.mla        ? row.has_mla
+                                                : row.has_mha;
+    if (!of_form || row.dual_chunk != selection.dual_chunk || row.prefill_only) continue;
     if (row.devices(selection.mla).contains(selection.generation) || selection.sparse ||
         selection.compressed || selection.dual_chunk)
       text += fmt::format("{}{} {}", text.empty() ? ": " : ", ", row.name, unfit(row, selection));

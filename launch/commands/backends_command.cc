@@ -256,8 +256,9 @@ int print_backends(const BackendsArgs& args) {
   print(
       "\nPages: what kernels read natively; MHA kernels take pages of other sizes apart into tokens, but "
       "for\n"
-      "those with sizes of their own. nsa (dsa) is for models with DeepSeek's sparse attention. Two backends "
-      "make\na hybrid pair: --prefill-attention-backend A --decode-attention-backend B, or A+B in\n"
+      "those with sizes of their own. nsa (dsa) is for models with DeepSeek's sparse attention, dsv4 for\n"
+      "DeepSeek V4. Two backends make\na hybrid pair: --prefill-attention-backend A "
+      "--decode-attention-backend B, or A+B in\n"
       "`tpsim compare --attention-backends`.\n");
   for (const BackendsReport& report : reports) print_report(report);
   if (!defaults.empty()) print("\nChosen where no backend is named\n");

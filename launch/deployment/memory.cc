@@ -135,8 +135,7 @@ Memory resolve_memory(const ServerArgs& args, const proto::HardwareProfile& hard
   out.mem_fraction_static = mem_fraction(args, hardware, model, speculation, attention, layout.dp_size,
                                          batches, graphs, context_length);
   out.states = state_pool(args, states, speculation.config, layout.dp_size);
-  out.windows =
-      window_pool(args, model, page_size, layout.dp_size, batches.chunk, pipeline.switches);
+  out.windows = window_pool(args, model, page_size, layout.dp_size, batches.chunk, pipeline.switches);
   const rank::WindowPool& windows = out.windows;
   // Every pipeline stage has the pool of the one with the least room (SGLang's _apply_token_constraints).
   rank::KvCapacity capacity;
@@ -190,7 +189,8 @@ Memory resolve_memory(const ServerArgs& args, const proto::HardwareProfile& hard
                        *args.max_running_requests, layout.dp_size);
   }
   if (out.state_slots > 0) limit_by_states(states.slots_per_request, out);
-  if (speculates && of_class == 0) note_speculation_memory(args, layout.dp_size, speculation.config.num_draft_tokens, out);
+  if (speculates && of_class == 0)
+    note_speculation_memory(args, layout.dp_size, speculation.config.num_draft_tokens, out);
   if (out.max_running_requests > kMaxRunningRequests)
     throw_user_error("--max-running-requests {}: at most {} are simulated", out.max_running_requests,
                      kMaxRunningRequests);

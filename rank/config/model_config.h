@@ -107,11 +107,11 @@ struct IndexerConfig {
 
 // Attention over compressed tokens (DeepSeek V4). Every layer attends to its last sliding_window tokens and,
 // where it compresses (LayerConfig::compress_ratio), to one entry for each so many tokens before: to all of
-// them, or to the best that its indexer finds (ratio 4: CSA; 128: HCA). One latent of head_dim elements is key
-// and value of all heads. Around it hyper-connections: several streams of the hidden state, mixed before and
-// behind attention and experts.
+// them, or to the best that its indexer finds (ratio 4: CSA; 128: HCA). One latent of head_dim elements is
+// key and value of all heads. Around it hyper-connections: several streams of the hidden state, mixed before
+// and behind attention and experts.
 struct CompressedConfig {
-  std::uint32_t q_lora_rank = 0;  // 0: the model has no such attention
+  std::uint32_t q_lora_rank = 0;    // 0: the model has no such attention
   std::uint32_t rope_head_dim = 0;  // last elements of the latent, which the cache keeps in 16 bit
   std::uint32_t o_groups = 0;       // heads of a group are projected together, to o_lora_rank elements
   std::uint32_t o_lora_rank = 0;

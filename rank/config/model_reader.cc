@@ -197,8 +197,8 @@ void finish(const ConfigReader& config, ModelConfig& model) {
     if (layer.linear) continue;
     const auto same = [&](const AttentionKind& kind) { return alike(kind, layer); };
     if (std::none_of(model.attention.begin(), model.attention.end(), same))
-      model.attention.push_back({0, layer.sliding_window, layer.indexer, layer.attention_chunk,
-                                 layer.compress_ratio, layer.heads});
+      model.attention.push_back(
+          {0, layer.sliding_window, layer.indexer, layer.attention_chunk, layer.compress_ratio, layer.heads});
   }
   const auto reach = [](const AttentionKind& kind) {
     return std::pair(kind.sliding_window, kind.attention_chunk);

@@ -110,8 +110,8 @@ std::span<const std::string_view> operator_classes() {
     for (std::size_t i = 0; i < kMatrixClasses; ++i) names.push_back(matrix_class(MatrixClass(i)).name);
     names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter",
                                "all_to_all", "deepep.normal", "deepep.low_latency", "elementwise", "mhc.pre",
-                               "mhc.post", kCompressedClass, kCompressedFp8Class, "mla_bmm",
-                               "mla_bmm_fp8", kPowerClass, kPowerFp8Class, kTrtllmBlockClass});
+                               "mhc.post", kCompressedClass, kCompressedFp8Class, "mla_bmm", "mla_bmm_fp8",
+                               kPowerClass, kPowerFp8Class, kTrtllmBlockClass});
     return names;
   }();
   return kClasses;
@@ -335,8 +335,7 @@ KernelCost OperatorCosts::compressed_product(const OperatorCoefficients& c,
   const double arithmetic =
       cost.flops / ((fp8 ? profile.dense_flops_fp8() : profile.dense_flops_bf16()) * c.compute);
   const double memory = cost.bytes / (profile.memory_bandwidth() * c.memory);
-  cost.seconds =
-      c.fixed_seconds + std::max(arithmetic, memory) + c.overlap * std::min(arithmetic, memory);
+  cost.seconds = c.fixed_seconds + std::max(arithmetic, memory) + c.overlap * std::min(arithmetic, memory);
   return cost;
 }
 

@@ -78,7 +78,7 @@ std::uint32_t Communication::rows_of(ModelPart part, const PassRows& rows) const
 }
 
 double Communication::copied_elements(const PassRows& rows) const {
-  if (shard_.layout.dp_size == 1 || rows.max_len) return 0;
+  if (shard_.layout.dp_size == 1 || shard_.layout.a2a() || rows.max_len) return 0;
   // The buffer of all tokens is cleared and the rank's own are put into it; after the MLP they are taken out
   // again.
   return (double(rows.gathered) + 5.0 * rows.attention) * model_.hidden_size;

@@ -16,7 +16,8 @@ namespace {
 // tokens of the window pool where 4 tokens make one; those of 128 tokens belong to requests and are small.
 // Source: SGLang 0.5.23, model_executor/pool_configurator.py (DSV4PoolConfigurator) and
 // mem_cache/deepseek_v4_memory_pool.py. Releases up to 0.5.12 keep the second kind by token, too, 4 KiB each.
-constexpr double kCompressPage = 256, kCompressRing = 8, kCompressState = 16;  // bytes of an element, all told
+constexpr double kCompressPage = 256, kCompressRing = 8,
+                 kCompressState = 16;  // bytes of an element, all told
 
 std::uint32_t compressed_latent_bytes(const ModelConfig& model) {
   return model.head_dim + model.compressed.rope_head_dim + 8;
@@ -388,8 +389,8 @@ class List {
     const std::uint64_t heads = model_.num_attention_heads;
     const Split split = shard_.attention;
     if (compressed.o_groups % split.size != 0)
-      throw_user_error("--tp {} does not divide the {} groups of heads of {}; use a divisor of it", split.size,
-                       compressed.o_groups, model_.name);
+      throw_user_error("--tp {} does not divide the {} groups of heads of {}; use a divisor of it",
+                       split.size, compressed.o_groups, model_.name);
     const std::uint64_t mine = compressed.o_groups / split.size * std::uint64_t{compressed.o_lora_rank};
     add("wqkv_a", Sharding::kReplicated, layers,
         {whole("attn.wq_a", compressed.q_lora_rank, hidden_), whole("attn.wkv", dim, hidden_)});

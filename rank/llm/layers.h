@@ -32,8 +32,8 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
 std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format,
                                  std::uint32_t sparse_token_bytes = 0);
 
-// The part of it that is in layers with a window or a chunk. Of compressed attention: what a token in the pool
-// of windows takes, with the states that its compressors keep of it.
+// The part of it that is in layers with a window or a chunk. Of compressed attention: what a token in the
+// pool of windows takes, with the states that its compressors keep of it.
 std::uint64_t window_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format);
 
 // Linear layers on one rank. All zero where the model has none.

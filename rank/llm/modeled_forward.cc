@@ -257,7 +257,8 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   // Other models' routers are one kernel.
   dense.issued += routed_issued;
   if (model_.facts.grouped_topk) dense.issued += kGroupedTopK * model_.moe.num_layers;
-  if (layout.dp_size > 1 && !rows.max_len) {
+  // Where tokens go to their experts nothing is gathered (ScatterMode.SCATTERED of layers/communicator.py).
+  if (layout.dp_size > 1 && !layout.a2a() && !rows.max_len) {
     dense.issued += kGathered * layers;
     dense.host = host_.data_parallel().layer_seconds() * layers;
   }

@@ -108,8 +108,8 @@ std::vector<double> ModuleFit::ratios(const std::vector<Module>& modules, const 
   std::vector<double> out;
   out.reserve(modules.size());
   for (const Module& module : modules)
-    out.push_back(module.row.seconds /
-                  (products(module, prices) + kernels::attention_price(costs.at(kind_of(module.row)), module.row)));
+    out.push_back(module.row.seconds / (products(module, prices) +
+                                        kernels::attention_price(costs.at(kind_of(module.row)), module.row)));
   return out;
 }
 

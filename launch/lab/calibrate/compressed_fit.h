@@ -1,7 +1,7 @@
 // Fits what attention/backends/dsv4.cc prices to measured modules of DeepSeek V4's attention, classes
 // "attention.dsv4.csa.extend", ".hca", ".indexer" and the same of decode, and of their matrix products,
-// "gemm.dsv4" and "gemm.dsv4_fp8_block", which prefill and decode share. The fixed times hold everything small
-// around them.
+// "gemm.dsv4" and "gemm.dsv4_fp8_block", which prefill and decode share. The fixed times hold everything
+// small around them.
 #pragma once
 
 #include <cstddef>

@@ -154,9 +154,8 @@ const std::vector<std::string>& operator_classes() {
   static const std::vector<std::string> classes = [] {
     std::vector<std::string> names;
     for (const MatrixRows& rows : matrix_rows()) names.emplace_back(rank::matrix_class(rows.id).name);
-    names.insert(names.end(),
-                 {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter", "all_to_all",
-                  "mhc.pre", "mhc.post"});
+    names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter",
+                               "all_to_all", "mhc.pre", "mhc.post"});
     return names;
   }();
   return classes;

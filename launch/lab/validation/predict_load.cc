@@ -310,7 +310,8 @@ Kernels price_kernels(const KernelTask& task, const std::atomic<bool>& stop) {
     if (kernels::table_of(of) == name) return table.operators();
   if (kernels::is_compressed_table(name)) return table.compressed();
   if (name.starts_with("dsv4_") && name != "dsv4_megamoe_module_perf")
-    return table.not_priced("a part of the modules of the other tables of DeepSeek V4, which are priced whole");
+    return table.not_priced(
+        "a part of the modules of the other tables of DeepSeek V4, which are priced whole");
   if (name == "encoder_attention_perf")
     return table.not_priced("attention without a causal mask is no backend's of language models");
   return table.not_priced(

@@ -92,6 +92,14 @@ TEST(Dsv4, ServesDeepseekV4AndNothingElse) {
   selection.compressed = selection.sliding_window = selection.sinks = true;
   EXPECT_EQ(choose_backend(selection).backend, "dsv4");
   EXPECT_NE(unfit(find_backend("triton", "").row, selection), "");
+  CombinationRequest request;
+  static_cast<Selection&>(request) = selection;
+  request.pair = {"dsv4", "dsv4"};
+  request.page_size = 256;
+  request.kv_format = NumberFormat::kFp8E4M3;
+  EXPECT_EQ(obstacle(request), "");
+  request.kv_format = NumberFormat::kBf16;
+  EXPECT_NE(obstacle(request), "");
   selection.compressed = false;
   EXPECT_NE(unfit(find_backend("compressed", "").row, selection), "");
 }
