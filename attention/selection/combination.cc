@@ -72,6 +72,9 @@ std::string kv_obstacle(const CombinationRequest& request, const BackendRow& row
         "or use --kv-cache-dtype auto",
         to_string(request.kv_format), role, row.name, to_string(request.generation));
   }
+  if (row.compressed)
+    return fmt::format("--kv-cache-dtype {}: {} keeps DeepSeek V4's latents in fp8_e4m3 only; use auto",
+                       to_string(request.kv_format), row.name);
   const bool fp8 = is_fp8(request.kv_format);
   const std::string others = names_where([&](const BackendDescription& other) {
     return (role != std::string_view("decode") || !other.row.prefill_only) &&

@@ -145,6 +145,11 @@ PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const st
 
 AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* compared,
                                  const proto::HardwareProfile& hardware, const rank::ModelConfig& model) {
+  if (args.numeric() && model.is_compressed())
+    throw_user_error(
+        "--executor numeric: attention of {} to compressed tokens is priced and not computed; use --executor "
+        "modeled",
+        model.name);
   attention::Selection selection = selection_of(hardware, model);
   select_for_speculation(args, model, selection);
   const char* both = compared != nullptr ? "--attention-backends" : "--attention-backend";

@@ -79,7 +79,7 @@ void note_speculation_memory(const MemoryArgs& args, std::uint32_t dp_size, std:
 rank::WindowPool window_pool(const MemoryArgs& args, const rank::ModelConfig& model, std::uint32_t page_size,
                              std::uint32_t dp_size, std::uint32_t chunk, Switches switches) {
   rank::WindowPool pool;
-  if (args.disable_hybrid_swa_memory && !model.is_compressed()) return pool;
+  if (args.disable_hybrid_swa_memory) return pool;
   pool.window = model.swa_pool_window;
   pool.full_tokens_ratio = args.swa_full_tokens_ratio.value_or(model.facts.window_share);
   if (model.is_compressed()) return pool;  // always by the ratio (DSV4PoolConfigurator)
@@ -115,6 +115,10 @@ double mem_fraction(const ServerArgs& args, const proto::HardwareProfile& hardwa
 }  // namespace
 
 void check_window_flags(const MemoryArgs& args, const rank::ModelConfig& model) {
+  if (args.disable_hybrid_swa_memory && model.is_compressed())
+    throw_user_error(
+        "--disable-hybrid-swa-memory: {} keeps its latents in a pool of windows always; leave it out",
+        model.name);
   if (!args.swa_full_tokens_ratio) return;
   if (args.disable_hybrid_swa_memory)
     throw_user_error("--swa-full-tokens-ratio: there is no pool to size with --disable-hybrid-swa-memory");

@@ -180,6 +180,9 @@ void check_pipeline(const ModelConfig& model) {
     throw_user_error(
         "--pp-size: stages of {}, whose gated delta-net layers keep states, are not simulated; use --tp",
         model.name);
+  if (model.is_compressed())
+    throw_user_error("--pp-size: stages of {}, which hand several streams on, are not simulated; use --tp",
+                     model.name);
   // InternVL's text model has an architecture of its own; the class that serves it makes no stages of it.
   const std::string& served = model.vision.present() ? model.vision.architecture : model.architecture;
   if (served != model.architecture || !model.facts.pipeline)

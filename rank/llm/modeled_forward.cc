@@ -11,7 +11,11 @@ namespace {
 
 // Kernels of one layer that a pass issues on top of those that are priced one by one: their bytes are
 // counted with a neighbour's. Counted in SGLang 0.5.12's models/deepseek_v2.py and fused_moe_triton.
-constexpr double kMlaIssued = 4;     // norm of the latent, copies of rotated q and k, k put together
+constexpr double kMlaIssued = 4;  // norm of the latent, copies of rotated q and k, k put together
+// DeepSeek V4 (models/deepseek_v4.py): norm of the low rank, norm and rotation of queries, and of the latent
+// on its way to the cache, two of the compressor, rotation of the output back, inputs of four products
+// rounded.
+constexpr double kCompressedIssued = 10;
 constexpr double kMoeIssued = 3;     // second kernel of the alignment, activation, sum over the experts
 constexpr double kSharedIssued = 3;  // activation of the shared experts, scaling, sum with the routed ones
 constexpr double kGroupedTopK = 7;   // DeepSeek V2's grouped_topk_gpu, of torch.compile: softmax and the best
@@ -28,6 +32,9 @@ constexpr double kCompiledRouterIssued = 31;
 // prefills of 64 and 1,024 tokens by a DeepSeek-V3 of 8 layers and 32 experts took 2.3 ms a layer (SGLang
 // 0.5.12, H200, flashinfer), six such products among 35 launches.
 constexpr double kBlockProductIssued = 2.4;
+// HostProfile's seconds of Python were measured on a host that takes so long to launch a kernel; others are
+// taken to be as much faster or slower at it as at that.
+constexpr double kLaunchOfHost = 46e-6;
 constexpr double kGathered = 4;  // data-parallel attention: buffers cleared and copied (dp_attention.py)
 
 constexpr double kFusedRows = 2048;  // of a sum over ranks that is fused with its norm (shard.h)
@@ -248,6 +255,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   }
   dense.issued = dense.launches;
   if (model_.is_mla()) dense.issued += kMlaIssued * layers;
+  if (model_.is_compressed()) dense.issued += kCompressedIssued * layers;
   const bool shared_apart = model_.moe.num_shared_experts > shard_.num_fused_shared_experts;
   dense.issued += (kMoeIssued + (shared_apart ? kSharedIssued : 0)) * model_.moe.num_layers;
   for (const WeightSpec& weight : weights_)
@@ -257,10 +265,10 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   // Other models' routers are one kernel.
   dense.issued += routed_issued;
   if (model_.facts.grouped_topk) dense.issued += kGroupedTopK * model_.moe.num_layers;
-  // Where tokens go to their experts nothing is gathered (ScatterMode.SCATTERED of layers/communicator.py).
-  if (layout.dp_size > 1 && !layout.a2a() && !rows.max_len) {
-    dense.issued += kGathered * layers;
-    dense.host = host_.data_parallel().layer_seconds() * layers;
+  if (layout.dp_size > 1 && !rows.max_len) {
+    // Where tokens go to their experts nothing is gathered (ScatterMode.SCATTERED of layers/communicator.py).
+    if (!layout.a2a()) dense.issued += kGathered * layers;
+    dense.host = host_.data_parallel().layer_seconds() * layers * clock_.launch_seconds() / kLaunchOfHost;
   }
   return dense;
 }

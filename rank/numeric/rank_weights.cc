@@ -153,11 +153,6 @@ class Loader {
     layer.qkv = reader_.matrix(at, slices, reader_.type());
     layer.qkv_bias = reader_.bias(at, spec("qkv_proj"));
     load_output(at, layer);
-    if (model_.is_compressed())
-      throw_user_error(
-          "--executor numeric: attention of {} to compressed tokens is priced and not computed; use "
-          "--executor modeled",
-          model_.architecture);
     if (model_.has_kinds_of_heads())
       throw_user_error(
           "--executor numeric: layers of {} differ in their heads, which is priced and not computed; use "

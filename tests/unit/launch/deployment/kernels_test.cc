@@ -40,6 +40,27 @@ bool uncalibrated(const Deployment& run, const std::string& name) {
   return false;
 }
 
+// apply_deepseek_v4_defaults of SGLang's arg_groups/deepseek_v4_hook.py.
+TEST(Kernels, DeepseekV4HasDefaultsOfItsOwn) {
+  const Deployment run = resolve("deepseek-v4-flash", "b200");
+  EXPECT_EQ(run.attention.backends.decode, "dsv4");
+  EXPECT_EQ(run.attention.page_size, 256U);
+  EXPECT_EQ(run.attention.kv_format, NumberFormat::kFp8E4M3);
+  EXPECT_EQ(run.scheduler.max_running_requests, 256U);
+  EXPECT_DOUBLE_EQ(run.memory.windows.full_tokens_ratio, 0.1);
+  EXPECT_FALSE(uncalibrated(run, "attention.dsv4.csa.decode"));
+  const Deployment ranks = resolve("deepseek-v4-flash", "b200", {"--enable-dp-attention", "--dp-size", "8"});
+  EXPECT_EQ(ranks.scheduler.max_running_requests, 32U);
+  EXPECT_THAT(refused("deepseek-v4-flash", "b200", {"--kv-cache-dtype", "bfloat16"}), HasSubstr("fp8_e4m3"));
+  EXPECT_THAT(refused("deepseek-v4-flash", "b200", {"--disable-hybrid-swa-memory"}), HasSubstr("windows"));
+  EXPECT_THAT(refused("deepseek-v4-flash", "b200", {"--executor", "numeric"}), HasSubstr("compressed"));
+  EXPECT_THAT(refused("deepseek-v4-flash", "b200", {"--pp-size", "2"}), HasSubstr("streams"));
+  EXPECT_THAT(refused("deepseek-v4-flash", "b200", {"--attention-backend", "fa3"}), HasSubstr("dsv4"));
+  EXPECT_EQ(refused("deepseek-v4-flash", "b200",
+                    {"--deepep-config", "{\"normal_dispatch\": {}, \"normal_combine\": {}}"}),
+            "accepted");
+}
+
 TEST(Kernels, SumsAreFusedWithNormsAsTheReleaseDoes) {
   const auto fuses = [](const char* model, const char* gpu, std::vector<std::string> extra) {
     return resolve(model, gpu, std::move(extra)).parallel.layout.fuses_all_reduces;

@@ -154,7 +154,7 @@ TEST(Memory, SparseAttentionKeepsIndexKeysToo) {
   // A layer that takes the selection of another keeps no keys.
   ModelConfig model = load_model_config("glm-5");
   ASSERT_EQ(model.attention.size(), 1U);
-  model.attention = {{58, 0, false, 0, {}}, {20, 0, true, 0, {}}};
+  model.attention = {{58, 0, false, 0, 0, {}}, {20, 0, true, 0, 0, {}}};
   EXPECT_EQ(kv_bytes_per_token(model, make_shard(model, 8, 0), NumberFormat::kBf16), 78U * 1152 + 20 * 132);
 }
 
