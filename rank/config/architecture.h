@@ -35,6 +35,7 @@ struct ArchitectureFacts {
   bool compiled_router = false;
   // That kernel knows nothing of fused shared experts, which seven small ones add (topk.py:1062 of 0.5.12).
   bool appends_shared_experts = false;
+  bool few_mla_splits = false;  // !ReleaseRules::mla_splits_fill_device
   // The router multiplies in fp32 (its gate's forward()), in releases whose ReleaseRules::fp32_routers is as
   // large; 0: never.
   std::uint8_t fp32_router = 0;
