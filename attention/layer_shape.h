@@ -22,6 +22,7 @@ struct LayerShape {
   std::uint32_t num_kv_heads = 0;  // of this rank (replicated heads included); absorbed: 1
   // Absorbed: KV heads that the model's config names, of this rank; 0: as num_kv_heads.
   std::uint32_t config_kv_heads = 0;
+  bool few_kv_splits = false;  // absorbed: Triton's decode has no more splits than MHA's
   std::uint32_t head_dim = 0;  // of q and k
   std::uint32_t v_head_dim = 0;
   std::uint32_t sliding_window = 0;   // tokens; 0 = full attention

@@ -5,10 +5,10 @@
 // triton_ops/decode_attention.py, extend_attention.py: decode blocks take up to 16 query heads of one KV
 // head; the number of splits grows with the length of the sequence and falls with the size of the batch.
 // MLA's decodes have as many as there are multiprocessors, rounded up to a power of two
-// (_mla_decode_kv_splits_cap). The extend grid has as many query tiles for every request as the longest one
-// needs (SGLang 0.5.14): a tile past the end of its request still walks all of the request's KV, which makes
-// mixed and very ragged batches slow. Seen on an H200: 2048 new tokens together with 100 decoding requests of
-// 3,000 tokens took 74 ms a layer.
+// (_mla_decode_kv_splits_cap, from 0.5.12 on). The extend grid has as many query tiles for every request as
+// the longest one needs (SGLang 0.5.14): a tile past the end of its request still walks all of the request's
+// KV, which makes mixed and very ragged batches slow. Seen on an H200: 2048 new tokens together with 100
+// decoding requests of 3,000 tokens took 74 ms a layer.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -22,7 +22,8 @@ namespace tpsim::attention::backends {
 namespace {
 
 constexpr std::uint32_t kMaxKvSplits = 8;
-constexpr std::uint32_t kBlockH = 16;  // query heads of one block
+constexpr std::uint32_t kMaxKvSplitsRocm = 16;  // server_args.py, of AMD's
+constexpr std::uint32_t kBlockH = 16;           // query heads of one block
 constexpr std::uint32_t kMinBlockKv = 32;
 // Thread blocks of a decode that one multiprocessor may hold, at most; "resident" says how many it does.
 constexpr std::uint32_t kMostResident = 16;
@@ -60,7 +61,9 @@ void TritonBackend::plan_decode(const LayerShape& layer, DecodePlan& plan) {
   // fills the device, which counts for more the longer the sequences are.
   if (longest * 8 < shortest * 10) shortest = longest;
   const bool absorbed = layer.form == AttentionForm::kMlaAbsorbed;
-  const std::uint32_t most = absorbed ? std::bit_ceil(multiprocessors()) : kMaxKvSplits;
+  const std::uint32_t of_mha = profile().architecture() == "rocm" ? kMaxKvSplitsRocm : kMaxKvSplits;
+  const std::uint32_t most =
+      absorbed && !layer.few_kv_splits ? std::max(of_mha, std::bit_ceil(multiprocessors())) : of_mha;
   const std::uint32_t even = std::min(ceil_div(longest, std::max(1U, shortest)), most);
   const std::uint32_t even_chunk = ceil_div(longest, even);
   const double growth = std::max(std::log2(std::max(longest / 64.0, 1.0)), 1.0);

@@ -35,6 +35,11 @@ bool compiles_router(const rank::ModelConfig& model, const scheduler::ReleaseRul
   return !rules.one_kernel_routes_ungrouped || !std::has_single_bit(moe.num_experts);
 }
 
+bool appends_shared_experts(const rank::ModelConfig& model, const scheduler::ReleaseRules& rules) {
+  return model.facts.biased_grouped_topk && rules.one_kernel_routes_ungrouped &&
+         std::has_single_bit(model.moe.num_experts);
+}
+
 // Where dummy weights decide which experts the tokens visit. SGLang serves a folder without weights with
 // --load-format dummy only, so that is what such a folder stands for unless the user says otherwise.
 void resolve_routing(const ServerArgs& args, const rank::ModelConfig& model, Weights& weights) {
@@ -61,6 +66,9 @@ rank::ModelConfig load_model(const ServerArgs& args) {
                                       ? rank::TrtllmExperts::kFp8OrNvfp4
                                       : rank::TrtllmExperts::kNone;
   config.facts.compiled_router = compiles_router(config, args.sglang_release.rules);
+  config.facts.appends_shared_experts = appends_shared_experts(config, args.sglang_release.rules);
+  config.facts.few_mla_splits = !args.sglang_release.rules.mla_splits_fill_device;
+  if (config.facts.fp32_router > args.sglang_release.rules.fp32_routers) config.facts.fp32_router = 0;
   if (args.disable_shared_experts_fusion) config.moe.num_fused_shared_experts = 0;
   return config;
 }

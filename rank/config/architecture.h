@@ -33,6 +33,12 @@ struct ArchitectureFacts {
   // the model's experts, by torch.compile's program of fourteen kernels (launch/deployment/model.cc).
   bool biased_grouped_topk = false;
   bool compiled_router = false;
+  // That kernel knows nothing of fused shared experts, which seven small ones add (topk.py:1062 of 0.5.12).
+  bool appends_shared_experts = false;
+  bool few_mla_splits = false;  // !ReleaseRules::mla_splits_fill_device
+  // The router multiplies in fp32 (its gate's forward()), in releases whose ReleaseRules::fp32_routers is as
+  // large; 0: never.
+  std::uint8_t fp32_router = 0;
   // Prefill is not captured with some backends (BackendRow::eager_deepseek_v3_prefill).
   bool may_prefill_eagerly = false;
   // torch.compile's pieces of prefill leave the class out (configs/model_config.py:

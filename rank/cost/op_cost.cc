@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "attention/gpu_generation.h"
 #include "rank/cost/triton_kernels.h"
 
 namespace tpsim::rank {
@@ -40,6 +41,13 @@ constexpr double kSharedRow = 256;
 // tiles of 16 rows, 70 to 75 us with two of 64.
 constexpr double kReadAgain = 0.35;
 
+// A multiprocessor of NVIDIA's has 128 fp32 lanes that multiply and add.
+constexpr double kFp32PerClock = 256;
+// cuBLAS's fp32 products of few rows go through all of k one tile at a time: seconds of each step of k for up
+// to 32 rows, twice that for 64 and more (decode steps of GLM-4.5-Air and MiniMax-M2, 16 to 64 requests on an
+// H200, against one request's, whose product is a vector's: tests/measurements).
+constexpr double kFp32Step = 5.6e-9;
+constexpr double kFp32Rows = 32;
 // Times that a product's k may be cut.
 constexpr double kSplits[] = {2, 4, 8};
 
@@ -132,6 +140,9 @@ OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)
   };
   compressed_ = known(kCompressedClass);
   compressed_fp8_ = known(kCompressedFp8Class);
+  const auto generation = attention::parse_gpu_generation(profile.architecture());
+  cuda_ = generation && attention::kCudaGenerations.contains(*generation);
+  fp32_flops_ = profile.multiprocessors() * kFp32PerClock * profile.clock_hz();
   for (std::size_t i = 0; i < kMatrixClasses; ++i) {
     const MatrixClassRow& row = matrix_class(matrix_entry(profile, MatrixClass(i)));
     matrix_[i] = priced_class(profile, row.name, row.moe() ? "tokens" : "m");
@@ -318,6 +329,12 @@ KernelCost OperatorCosts::moe(MatrixClass kernel, const RoutedExperts& experts,
   cost.seconds = std::max({cost.seconds * moe_factor(kernel, experts, weight), cost.flops / rate(kernel),
                            cost.bytes / bandwidth_});
   return cost;
+}
+
+double OperatorCosts::fp32_product(double m, double n, double k) const {
+  if (!cuda_ || m <= 1) return 0;
+  const double steps = k * kFp32Step * std::clamp(m / kFp32Rows, 1.0, 2.0);
+  return fp32_flops_ > 0 ? std::max(steps, 2 * m * n * k / fp32_flops_) : steps;
 }
 
 KernelCost OperatorCosts::elementwise(double bytes) const {

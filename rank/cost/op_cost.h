@@ -136,6 +136,8 @@ class OperatorCosts {
   // `hot`: operands lie in the L2, as a benchmark's may that calls one product again and again.
   KernelCost gemm(MatrixClass kernel, double m, std::uint64_t n, std::uint64_t k, const WeightFormat& weight,
                   bool hot = false) const;
+  // Seconds of C = A B in fp32 on CUDA cores; 0: not known of this GPU.
+  double fp32_product(double m, double n, double k) const;
   // The kernel of a model's experts on this GPU, --moe-runner-backend auto.
   MatrixClass experts(TrtllmExperts chosen, const RoutedExperts& experts,
                       const WeightFormat& weight = {}) const;
@@ -227,6 +229,8 @@ class OperatorCosts {
   double link_;
   double multiprocessors_;
   bool nvlink_;
+  bool cuda_ = false;
+  double fp32_flops_ = 0;  // a second, on CUDA cores; 0: not known
   mutable MonotonePrices prices_;
 };
 

@@ -75,6 +75,7 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     // Absorbed: all heads share one latent and one rotated key, which every rank keeps.
     shape.form = attention::AttentionForm::kMlaAbsorbed;
     shape.config_kv_heads = shape.num_kv_heads;
+    shape.few_kv_splits = model.facts.few_mla_splits;
     shape.num_kv_heads = 1;
     shape.head_dim = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim;
     shape.v_head_dim = model.mla.kv_lora_rank;

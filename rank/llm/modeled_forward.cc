@@ -26,6 +26,7 @@ constexpr double kGroupedTopK = 7;   // DeepSeek V2's grouped_topk_gpu, of torch
 // 0.5.6 on eight B200s with Triton's default experts and one request in flight (published.csv): 14.8 and
 // 10.3 ms a token where 10.3 and 10.4 were predicted without it; first tokens after 140 to 160 ms and 62 to
 // 65 (0.5.8.post1 decodes GLM-4.6 as fast).
+constexpr double kAppendedKernels = 7;  // two paddings of two each, a sum, its scaling, where it goes
 constexpr double kCompiledRouterSeconds = 51e-6;
 constexpr double kCompiledRouterIssued = 31;
 // Python of the call of an fp8 product in blocks (scales, DeepGEMM's choice of a kernel), in launches: eager
@@ -56,7 +57,7 @@ constexpr double kEagerLaunch = 264.0 / 1024;
 
 bool dummy_weights_share_experts(const ModelConfig& model) {
   if (model.moe.num_layers == 0) return false;
-  return model.moe.router_bias ||
+  return model.moe.router_bias || model.moe.scoring == ExpertScoring::kSigmoid ||
          (model.facts.grouped_topk && model.moe.scoring == ExpertScoring::kSoftmaxThenTopK);
 }
 
@@ -158,6 +159,10 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
       continue;
     }
     KernelCost cost = costs_.gemm(weight_rows, weight.n, weight.k, weight.format);
+    if (weight.part == ModelPart::kRouter && model_.facts.fp32_router != 0) {
+      other(weight_rows * 3 * double(weight.k), weight.layers);  // what it is given, to fp32
+      cost.seconds = std::max(cost.seconds, costs_.fp32_product(weight_rows, weight.n, weight.k));
+    }
     if (const double served = kernel == MatrixClass::kGemmFp8 && power_fp8_ ? power_fp8_->served : 0;
         served > 0 && weight_rows > kServedRows) {
       const double few = costs_.gemm(kServedRows, weight.n, weight.k, weight.format).seconds;
@@ -185,6 +190,8 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
       dense.other += kCompiledRouterSeconds * weight.layers;
       routed_issued = kCompiledRouterIssued * weight.layers;
     }
+    if (model_.facts.appends_shared_experts && shard_.num_fused_shared_experts > 0)
+      other(double(rows.routed), kAppendedKernels * weight.layers);
     if (experts_in_use_ > 0 && experts_in_use_ + shard_.num_fused_shared_experts < experts.experts) {
       experts.loaded_experts = experts.experts;
       experts.experts = experts_in_use_ + shard_.num_fused_shared_experts;

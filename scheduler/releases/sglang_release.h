@@ -135,6 +135,10 @@ struct ReleaseRules {
   // flashinfer_trtllm runs 16-bit experts of the models that it was chosen for in fp8 before, and GLM-4.5's
   // in nvfp4.
   bool trtllm_runs_more_experts = false;
+  // Triton's decodes of MLA have as many splits as multiprocessors; before, as many as MHA's.
+  bool mla_splits_fill_device = false;
+  // Which routers multiply in fp32 (rank::ArchitectureFacts::fp32_router).
+  std::uint8_t fp32_routers = 1;
   // One kernel chooses of experts without groups, beside fused shared experts, too.
   bool one_kernel_routes_ungrouped = false;
 

@@ -8,6 +8,7 @@ SglangRelease v0_5_10() {
   release.rules.captures_prefills = true;                 // server_args.py:1078
   release.rules.cached_states_refuse_speculation = true;  // server_args.py:2203
   release.rules.fuses_all_reduces = 3;                    // server_args.py:2093; Kimi K2.5 already in 0.5.9
+  release.rules.fp32_routers = 2;                         // models/glm4_moe.py:372
   return release;
 }
 

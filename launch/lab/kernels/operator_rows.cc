@@ -125,12 +125,14 @@ std::vector<OperatorRow> read_matrix_rows(const KernelTable& table, const Matrix
   return rows;
 }
 
-// Both connections of one layer are a row; SGLang's kernels, not torch's.
-std::vector<OperatorRow> hyper_connection_rows(const KernelTable& table, const std::string& op) {
+// Both connections of one layer are a row. A table with torch's kernels is of a GPU that lacked SGLang's.
+std::vector<OperatorRow> hyper_connection_rows(const std::filesystem::path& csv, const std::string& op) {
   std::vector<OperatorRow> rows;
+  if (!std::filesystem::exists(csv)) return rows;
+  const KernelTable table(csv);
   for (std::size_t i = 0; i < table.size(); ++i) {
-    if (table.text(i, "op_name") != op || table.text(i, "kernel_source").find("torch") != std::string::npos)
-      continue;
+    if (table.text(i, "kernel_source").find("torch") != std::string::npos) return {};
+    if (table.text(i, "op_name") != op) continue;
     OperatorRow row;
     row.m = table.number(i, "num_tokens");
     row.n = table.count(i, "hidden_size");
@@ -170,9 +172,10 @@ const char* table_of(const std::string& name) {
 
 std::vector<OperatorRow> operator_rows(const std::filesystem::path& folder, const std::string& name,
                                        const proto::HardwareProfile& profile) {
+  if (name.starts_with("mhc."))
+    return hyper_connection_rows(table_file(folder, table_of(name)), name.substr(4));
   const KernelTable table(table_file(folder, table_of(name)));
   if (const MatrixRows* wanted = matrix_rows_of(name)) return read_matrix_rows(table, *wanted, profile);
-  if (name.starts_with("mhc.")) return hyper_connection_rows(table, name.substr(4));
   const bool custom = name == "all_reduce.custom";
   const std::string op = name == "all_reduce.nccl" ? "all_reduce" : name == "all_to_all" ? "alltoall" : name;
   std::vector<OperatorRow> rows;

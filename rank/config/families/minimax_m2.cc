@@ -30,7 +30,7 @@ void read_minimax_m2(const ConfigReader& config, ModelConfig& model) {
 
 constexpr std::array<Architecture, 1> kMinimaxM2Architectures = {{
     {.name = "MiniMaxM2ForCausalLM",
-     .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true}},
+     .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .fp32_router = 1}},
 }};
 
 }  // namespace
