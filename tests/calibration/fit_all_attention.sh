@@ -84,6 +84,7 @@ blackwell() { # GPU FOLDER
   one "$1" triton $(table "$2" triton)
 }
 b200() { blackwell b200 b200_sxm; }
+b300() { blackwell b300 b300_sxm; }
 gb200() { blackwell gb200 gb200; }
 without_hbm() { # GPU FOLDER
   one "$1" flashinfer $(table "$2" flashinfer)
@@ -94,9 +95,9 @@ rtx-pro-6000() { without_hbm rtx-pro-6000 rtx_pro_6000_server; }
 # SGLang's A100 rows name flash_attention, the FlashAttention-2 kernel; FlashInfer's fa2 template is the same
 # design, and it is what SGLang runs on Ampere by default.
 a100-sxm() { one a100-sxm flashinfer $(table a100_sxm flash_attention); }
-declare -A carried=([h200-sxm]="" [h100-sxm]="flashinfer torch_native" [b200]=torch_native [gb200]=torch_native
+declare -A carried=([h200-sxm]="" [h100-sxm]="flashinfer torch_native" [b200]=torch_native [b300]=torch_native [gb200]=torch_native
   [l40s]=torch_native [rtx-pro-6000]=torch_native [a100-sxm]="triton torch_native")
-for gpu in h200-sxm h100-sxm b200 gb200 l40s rtx-pro-6000 a100-sxm; do
+for gpu in h200-sxm h100-sxm b200 b300 gb200 l40s rtx-pro-6000 a100-sxm; do
   wanted $gpu || continue
   entries $gpu > "$start"
   $gpu | finish $gpu ${carried[$gpu]}
@@ -105,7 +106,7 @@ done
 python3 - "$catalogue/attention" <<'P'
 import glob, json, sys
 from catalogue_json import written
-RELATIVES = {"h100-pcie": "h100-sxm", "h20": "h200-sxm", "gh200": "h200-sxm", "b300": "b200", "a100-pcie": "a100-sxm",
+RELATIVES = {"h100-pcie": "h100-sxm", "h20": "h200-sxm", "gh200": "h200-sxm", "a100-pcie": "a100-sxm",
              "a10": "a100-sxm", "l4": "l40s", "rtx-4090": "l40s"}
 BACKENDS = {"fa3", "flashinfer", "triton", "torch_native", "trtllm_mha"}
 for path in glob.glob(sys.argv[1] + "/*.json"):

@@ -64,6 +64,11 @@ one() { # GPU BACKEND KERNEL …
   one b200 flashinfer mla_prefill --module "$kernels/b200_sxm" FLASH_ATTN
 } | enter b200
 {
+  one b300 trtllm_mla mla_decode --table "$kernels/b300_sxm" trtllm_mla
+  one b300 trtllm_mla mla_prefill --table "$kernels/b300_sxm" trtllm_mla
+  one b300 flashinfer mla_prefill --module "$kernels/b300_sxm" FLASH_ATTN
+} | enter b300
+{
   one gb200 trtllm_mla mla_decode --table "$kernels/gb200" trtllm_mla
   one gb200 trtllm_mla mla_prefill --table "$kernels/gb200" trtllm_mla
   one gb200 flashinfer mla_prefill --module "$kernels/gb200" FLASH_ATTN
@@ -83,6 +88,7 @@ while read -r gpu folder; do
 done <<< "h200-sxm h200_sxm
 h100-sxm h100_sxm
 b200 b200_sxm
+b300 b300_sxm
 gb200 gb200
 rtx-pro-6000 rtx_pro_6000_server
 l40s l40s

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Fits the operator classes of every GPU and writes them into rank/catalogue/hardware/GPU.json.
-# usage: fit_all_operators.sh FIT_OPERATORS KERNELS_FOLDER [PREFIX]     PREFIX: of the classes to fit
+# usage: fit_all_operators.sh FIT_OPERATORS KERNELS_FOLDER [PREFIX [GPU]]     PREFIX: of the classes to fit
 set -euo pipefail
-fit=$1 kernels=$2 prefix=${3:-}
+fit=$1 kernels=$2 prefix=${3:-} only=${4:-}
 here=$(cd "$(dirname "$0")" && pwd)
 catalogue=$(cd "$here/../../rank/catalogue" && pwd)
 while read -r gpu folder; do
-  [[ -f $catalogue/hardware/$gpu.json ]] || continue
+  [[ -z $only || $gpu == "$only" ]] || continue
   "$fit" "$kernels" "$folder" "$catalogue/hardware/$gpu.json" $prefix > "/tmp/tpsim-fit-$gpu.json"
   python3 - "$catalogue/hardware/$gpu.json" "/tmp/tpsim-fit-$gpu.json" "$here" <<'PY'
 import json,sys
@@ -25,6 +25,7 @@ PY
 done <<< "h200-sxm h200_sxm
 h100-sxm h100_sxm
 b200 b200_sxm
+b300 b300_sxm
 l40s l40s
 a100-sxm a100_sxm
 gb200 gb200
@@ -39,13 +40,16 @@ profile=json.load(open(sys.argv[1]))
 fitted={e["operator_class"]: e for e in json.load(open(sys.argv[2]))["efficiencies"]}
 def carried(entry):
     other=fitted.get(entry["operator_class"])
-    if other is None or not entry.get("source","").startswith("not measured on"): return entry
+    if other is None or other["source"].startswith("not measured on"): return entry
+    if not entry.get("source","").startswith("not measured on"): return entry
     kept={k:v for k,v in other.items() if k not in ("median_error","p90_error")}
     told=other["source"].split("; the errors")[0]
     kept["source"]=f"not measured on {profile['name']}: carried over from {sys.argv[3]}, where it was fitted on {told}"
     return kept
-profile["efficiencies"]=[carried(e) for e in profile["efficiencies"]]
+here={e["operator_class"] for e in profile["efficiencies"]}
+new=[{"operator_class":c,"source":"not measured on"} for c in fitted if c not in here]
+profile["efficiencies"]=[carried(e) for e in profile["efficiencies"]+new]
 open(sys.argv[1],"w").write(written(profile,sort_keys=False))
 PY
-done <<< "b300 b200
+done <<< "gb300 b300
 gh200 h200-sxm"

@@ -6,7 +6,7 @@ set -euo pipefail
 fit=$1 kernels=$2
 here=$(cd "$(dirname "$0")" && pwd)
 hardware=$here/../../rank/catalogue/hardware
-for pair in h200-sxm:h200_sxm h100-sxm:h100_sxm b200:b200_sxm gb200:gb200; do
+for pair in h200-sxm:h200_sxm h100-sxm:h100_sxm b200:b200_sxm b300:b300_sxm gb200:gb200; do
   "$fit" "$hardware/${pair%:*}.json" "$kernels/${pair#*:}" | sed "s/^/${pair%:*} /"
 done | PYTHONPATH="$here" python3 -c 'import json,sys
 from catalogue_json import written

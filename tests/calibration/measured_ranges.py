@@ -97,7 +97,7 @@ def main(kernels):
     os.makedirs(out, exist_ok=True)
     for folder in sorted(glob.glob(os.path.join(kernels, "*"))):
         gpu = os.path.basename(folder).replace("_", "-")
-        gpu = {"b200-sxm": "b200", "rtx-pro-6000-server": "rtx-pro-6000"}.get(gpu, gpu)
+        gpu = {"b200-sxm": "b200", "b300-sxm": "b300", "rtx-pro-6000-server": "rtx-pro-6000"}.get(gpu, gpu)
         ranges = Ranges()
         read_tables(folder, gpu, ranges)
         for suffix, mla in (("attention", False), ("mla", True)):
