@@ -36,6 +36,8 @@ struct ArchitectureFacts {
   // That kernel knows nothing of fused shared experts, which seven small ones add (topk.py:1062 of 0.5.12).
   bool appends_shared_experts = false;
   bool few_mla_splits = false;  // !ReleaseRules::mla_splits_fill_device
+  // Routing is PyTorch's own kernels, one by one (Gemma4Router, Gemma4MoE).
+  bool torch_router = false;
   // The router multiplies in fp32 (its gate's forward()), in releases whose ReleaseRules::fp32_routers is as
   // large; 0: never.
   std::uint8_t fp32_router = 0;

@@ -45,7 +45,8 @@ constexpr double kReadAgain = 0.35;
 constexpr double kFp32PerClock = 256;
 // cuBLAS's fp32 products of few rows go through all of k one tile at a time: seconds of each step of k for up
 // to 32 rows, twice that for 64 and more (decode steps of GLM-4.5-Air and MiniMax-M2, 16 to 64 requests on an
-// H200, against one request's, whose product is a vector's: tests/measurements).
+// H200, against one request's, whose product is a vector's:
+// tests/calibration/measured/h200-sxm_servers/third).
 constexpr double kFp32Step = 5.6e-9;
 constexpr double kFp32Rows = 32;
 // Times that a product's k may be cut.

@@ -19,9 +19,9 @@ REQUESTS = ("server,model,tp,prefill_attention_backend,decode_attention_backend,
             "first_token_s,last_token_s,input_tokens,output_tokens,cached_tokens,itl_p50_ms,itl_p99_ms,other_flags")
 BATCHES = ("server,load,step,mode,new_seqs,new_tokens,cached_tokens,running,queued,token_usage,cuda_graph,"
            "gen_tokens_per_s,kv_tokens,accept_len")
-PREFILL = re.compile(r"Prefill batch.*#new-seq: (\d+), #new-token: (\d+), #cached-token: (\d+), token usage: ([\d.]+), "
-                     r"#running-req: (\d+), #queue-req: (\d+).*cuda graph: (\w+)")
-DECODE = re.compile(r"Decode batch, #running-req: (\d+), #token: (\d+), token usage: ([\d.]+),(?: accept len: ([\d.]+),)?"
+PREFILL = re.compile(r"Prefill batch.*#new-seq: (\d+), #new-token: (\d+), #cached-token: (\d+), (?:full )?token usage: ([\d.]+), "
+                     r"(?:[a-z ]*usage: [\d.]+, )*#running-req: (\d+), #queue-req: (\d+).*cuda graph: (\w+)")
+DECODE = re.compile(r"Decode batch, #running-req: (\d+), #(?:full )?token: (\d+), (?:full )?token usage: ([\d.]+),(?: accept len: ([\d.]+),)?"
                     r".*?cuda graph: (\w+), gen throughput \(token/s\): ([\d.]+), #queue-req: (\d+)")
 KEPT = ("tp_size dp_size ep_size page_size kv_cache_dtype quantization attention_backend chunked_prefill_size "
         "max_prefill_tokens mem_fraction_static cuda_graph_max_bs schedule_policy schedule_conservativeness "

@@ -58,9 +58,10 @@ void read_gemma4(const ConfigReader& config, ModelConfig& model) {
   read_gemma4_experts(config, model);
 }
 
-constexpr ArchitectureFacts kGemma4Eager = {.eager_prefill = true};
+constexpr ArchitectureFacts kGemma4Compiled = {.torch_router = true};
+constexpr ArchitectureFacts kGemma4Eager = {.eager_prefill = true, .torch_router = true};
 constexpr std::array<Architecture, 3> kGemma4Architectures = {{
-    {.name = "Gemma4ForCausalLM"},
+    {.name = "Gemma4ForCausalLM", .facts = kGemma4Compiled},
     {.name = "Gemma4ForConditionalGeneration", .facts = kGemma4Eager},
     {.name = "Gemma4UnifiedForConditionalGeneration", .facts = kGemma4Eager},
 }};
