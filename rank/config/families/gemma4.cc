@@ -59,7 +59,7 @@ void read_gemma4(const ConfigReader& config, ModelConfig& model) {
 }
 
 constexpr ArchitectureFacts kGemma4Compiled = {.torch_router = true};
-constexpr ArchitectureFacts kGemma4Eager = {.eager_prefill = true, .torch_router = true};
+constexpr ArchitectureFacts kGemma4Eager = {.torch_router = true, .eager_prefill = true};
 constexpr std::array<Architecture, 3> kGemma4Architectures = {{
     {.name = "Gemma4ForCausalLM", .facts = kGemma4Compiled},
     {.name = "Gemma4ForConditionalGeneration", .facts = kGemma4Eager},
