@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 Json flash() { return Json::parse(*catalogue::find("models", "deepseek-v4-flash")); }
-std::string refused(const Json& json) {
+std::string why_v4_is_refused(const Json& json) {
   return refusal([&] { parse_model_config(json.dump(), "config.json"); });
 }
 
@@ -44,15 +44,15 @@ TEST(DeepseekV4, ThreeKindsOfLayers) {
 TEST(DeepseekV4, RefusesWhatSGLangHasNot) {
   Json json = flash();
   json["compress_ratios"][3] = 8;
-  EXPECT_THAT(refused(json), HasSubstr("compress_ratios"));
+  EXPECT_THAT(why_v4_is_refused(json), HasSubstr("compress_ratios"));
   json["compress_ratios"] = {4};
-  EXPECT_THAT(refused(json), HasSubstr("43"));
+  EXPECT_THAT(why_v4_is_refused(json), HasSubstr("43"));
   json = flash();
   json["o_groups"] = 7;
-  EXPECT_THAT(refused(json), HasSubstr("o_groups"));
+  EXPECT_THAT(why_v4_is_refused(json), HasSubstr("o_groups"));
   json = flash();
   json["num_key_value_heads"] = 8;
-  EXPECT_THAT(refused(json), HasSubstr("num_key_value_heads"));
+  EXPECT_THAT(why_v4_is_refused(json), HasSubstr("num_key_value_heads"));
   const ModelConfig model = load_model_config("deepseek-v4-flash");
   EXPECT_THAT(refusal([&] { weight_list(model, make_shard(model, 16, 0)); }), HasSubstr("groups of heads"));
 }

@@ -11,7 +11,7 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr WeightFormat kMxfp4{WeightFormat::Kind::kMxfp4, 1, 32, false, ActivationFormat::k16Bit};
+constexpr WeightFormat kTritonMxfp4{WeightFormat::Kind::kMxfp4, 1, 32, false, ActivationFormat::k16Bit};
 constexpr MatrixClass kKernel = MatrixClass::kMoeTritonKernels;
 const char* const kHopper[] = {"h200-sxm", "h100-sxm", "h100-pcie", "h20", "gh200"};
 
@@ -69,7 +69,7 @@ TEST(TritonKernels, NeverBeatsTheDatasheet) {
       for (double tokens = 1; tokens <= 16384; tokens *= 4) {
         for (const RoutedExperts& experts :
              {gpt_oss(tokens, tp), gpt_oss(tokens, tp, 128), same_four(tokens, tp)}) {
-          const KernelCost cost = costs.moe(kKernel, experts, kMxfp4);
+          const KernelCost cost = costs.moe(kKernel, experts, kTritonMxfp4);
           EXPECT_GE(cost.seconds, cost.flops / profile.dense_flops_bf16()) << gpu << tokens;
           EXPECT_GE(cost.seconds, cost.bytes / profile.memory_bandwidth()) << gpu << tokens;
         }
@@ -86,7 +86,9 @@ TEST(TritonKernels, MoreTokensAreNotCheaper) {
       for (const auto& make : {+[](double t, std::uint64_t n) { return gpt_oss(t, n); },
                                +[](double t, std::uint64_t n) { return gpt_oss(t, n, 128); },
                                +[](double t, std::uint64_t n) { return same_four(t, n); }}) {
-        const auto us = [&](double tokens) { return costs.moe(kKernel, make(tokens, tp), kMxfp4).seconds; };
+        const auto us = [&](double tokens) {
+          return costs.moe(kKernel, make(tokens, tp), kTritonMxfp4).seconds;
+        };
         for (double tokens = 1; tokens < 16384;
              tokens = tokens < 64 ? tokens + 1 : std::floor(tokens * 1.07)) {
           EXPECT_GE(us(2 * tokens), us(tokens)) << gpu << " " << tp << " " << tokens;
@@ -100,10 +102,10 @@ TEST(TritonKernels, MoreTokensAreNotCheaper) {
 TEST(TritonKernels, FewerExpertsAndNarrowerOnesAreCheaper) {
   const OperatorCosts costs(load_hardware("h200-sxm"));
   for (const double tokens : {4.0, 64.0, 1024.0}) {
-    const double even = costs.moe(kKernel, gpt_oss(tokens), kMxfp4).seconds;
-    EXPECT_LT(costs.moe(kKernel, same_four(tokens), kMxfp4).seconds, even) << tokens;
-    EXPECT_LE(even, costs.moe(kKernel, gpt_oss(tokens, 1, 128), kMxfp4).seconds) << tokens;
-    EXPECT_LT(costs.moe(kKernel, gpt_oss(tokens, 4), kMxfp4).seconds, even) << tokens;
+    const double even = costs.moe(kKernel, gpt_oss(tokens), kTritonMxfp4).seconds;
+    EXPECT_LT(costs.moe(kKernel, same_four(tokens), kTritonMxfp4).seconds, even) << tokens;
+    EXPECT_LE(even, costs.moe(kKernel, gpt_oss(tokens, 1, 128), kTritonMxfp4).seconds) << tokens;
+    EXPECT_LT(costs.moe(kKernel, gpt_oss(tokens, 4), kTritonMxfp4).seconds, even) << tokens;
   }
 }
 
