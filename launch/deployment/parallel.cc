@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "proto/base/error.h"
@@ -41,9 +41,11 @@ void check_deepep_config(const ParallelArgs& parallel, Notes& notes) {
   if (given.empty()) return;
   nlohmann::json config = nlohmann::json::parse(given, nullptr, /*allow_exceptions=*/false);
   if (config.is_discarded()) {
-    std::ifstream file(given);
-    if (!file) throw_user_error("--deepep-config {}: is neither JSON nor a file that can be read", given);
-    config = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+    std::error_code error;
+    if (!std::filesystem::exists(given, error))
+      throw_user_error("--deepep-config {}: is neither JSON nor a file", given);
+    config = nlohmann::json::parse(rank::small_file(given, "--deepep-config", "a configuration of deepep"),
+                                   nullptr, /*allow_exceptions=*/false);
   }
   if (!config.is_object() || !config.contains("normal_dispatch") || !config.contains("normal_combine"))
     throw_user_error(

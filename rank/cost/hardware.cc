@@ -306,6 +306,8 @@ std::string small_file(const std::string& path, const std::string& where, std::s
   std::error_code error;
   if (std::filesystem::file_size(path, error) > (1 << 20) && !error)
     throw_user_error("{}: larger than 1 MiB; that is not {}", path, kind);
+  // A folder opens, and throws when it is read.
+  if (std::filesystem::is_directory(path, error)) throw_user_error("{} {}: is a folder", where, path);
   std::ifstream stream(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
   if (!stream && !stream.eof()) throw_user_error("{} {}: cannot be read", where, path);

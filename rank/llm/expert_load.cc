@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -59,12 +60,12 @@ Weights zipf(double alpha, std::uint32_t experts, std::mt19937_64& random) {
 
 // One [layers][experts] out of the file, summed over passes.
 std::vector<Weights> read_counts(const std::string& flag, const std::string& path, const ModelConfig& model) {
-  std::ifstream file(path);
-  if (!file)
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
     throw_user_error(
-        "{} {}: must be uniform, zipf:ALPHA or a JSON file with recorded counts, and no such file "
-        "can be read",
+        "{} {}: must be uniform, zipf:ALPHA or a JSON file with recorded counts, and there is no such file",
         flag, path);
+  std::ifstream file(path);
   const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object() || !json.contains("logical_count"))
     throw_user_error("{} {}: must hold a JSON object with \"logical_count\", [layers][experts]", flag, path);
