@@ -8,6 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
+#include "rank/cost/hardware.h"
 
 namespace tpsim::launch {
 namespace {
