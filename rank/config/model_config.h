@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rank/config/architecture.h"
@@ -84,6 +85,9 @@ struct MoeConfig {
   bool router_bias = false;  // gpt-oss: the router has a bias
   bool expert_bias = false;  // gpt-oss: experts' projections have biases
   bool shared_gate = false;  // Qwen3-Next: what the shared expert says is weighed by a sigmoid
+  // Gemma 4: the router norms its input and scales every channel, then each expert's weight; experts and
+  // what is always on (the dense MLP) read and leave norms of their own.
+  bool gemma_router = false;
 };
 
 // Multi-head latent attention (DeepSeek V2, V3): keys and values are projections of one latent vector.
@@ -206,6 +210,9 @@ struct LayerConfig {
   bool indexer = false;           // sparse attention: chooses its tokens itself
   std::uint32_t index_layer = 0;  // its place among the layers that have an indexer
   AttentionHeads heads;
+  // Step 3.5: silu(gate) of experts is this at most and up within it on both sides; the same of a dense MLP
+  // and shared experts. 0: no bound.
+  double expert_limit = 0, mlp_limit = 0;
 };
 
 // Llama 4: queries of layers without rotation grow with their position, by
@@ -234,6 +241,8 @@ struct TensorNames {
   // Phi-3: qkv_proj and gate_up_proj are one tensor each, queries and gates first.
   bool fused_projections = false;
   ExpertLayout experts = ExpertLayout::kRows;
+  // Any other: what stands in the usual name, and what in the checkpoint's (rank/weights/renamed_source.h).
+  std::vector<std::pair<std::string, std::string>> renamed;
 };
 
 struct ModelConfig {
@@ -280,6 +289,8 @@ struct ModelConfig {
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;
   bool norm_plus_one = false;      // Gemma: norm weights are stored less 1
+  bool value_norm = false;         // Gemma 4: values are normed, without weights
+  bool layer_scalars = false;      // Gemma 4: what leaves a layer is multiplied by a number of its own
   bool post_norms = false;         // Gemma 2, 3: also norms after attention and MLP
   double embedding_scale = 1;      // Gemma: sqrt(hidden_size)
   double attention_scale = 0;      // of q.k, YaRN's factor for MLA included

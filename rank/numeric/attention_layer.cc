@@ -12,6 +12,12 @@ namespace {
 
 constexpr float kNormEps = 1e-6F;  // of the keys' norm, whatever the model's is
 
+// x [weight.size()] of a row of `size` elements whose squares add up to `squares`.
+void norm_part(float* x, const std::vector<float>& weight, float squares, std::uint32_t size, float eps) {
+  const float factor = 1 / std::sqrt(squares / static_cast<float>(size) + eps);
+  for (std::size_t i = 0; i < weight.size(); ++i) x[i] *= factor * weight[i];
+}
+
 }  // namespace
 
 attention::DenseKv MlaExpansion::expand(const Pass& pass, std::uint32_t layer, const MlaConfig& mla,
@@ -64,10 +70,26 @@ AttentionLayer::AttentionLayer(const ModelConfig& model, ThreadPool& pool, Numer
       indexer_(model, pool, times),
       ones_(model.head_dim, 1.0F) {}
 
+void AttentionLayer::project(std::uint32_t tokens, const Shard& shard, const LayerWeights& weights,
+                             const float* x, HeadsOfAllRanks& heads, float* squares) {
+  const Stopwatch watch(times_.gemm);
+  const std::size_t width = weights.qkv.n();
+  const std::uint32_t q_size = shard.q_heads.count() * model_.head_dim;
+  const std::uint32_t k_size = shard.kv_heads.count() * model_.head_dim;
+  heads.projected.resize(tokens * width);
+  weights.qkv.multiply(x, tokens, heads.projected.data(), pool_, weights.qkv_bias);
+  for (std::uint32_t t = 0; t < tokens; ++t) {
+    const float* const row = heads.projected.data() + t * width;
+    *squares++ = dot(row, row, q_size);
+    *squares++ = dot(row + q_size, row + q_size, k_size);
+  }
+}
+
 // queries_ [tokens, q heads, head_dim], three times with dual chunk attention: as they meet their own chunk,
 // the one before it, and all before that. Keys and values go to their pages.
 void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const Shard& shard,
-                                   const LayerWeights& weights, kvcache::KvStore& store, const float* x) {
+                                   const LayerWeights& weights, kvcache::KvStore& store,
+                                   HeadsOfAllRanks* heads, const float* x) {
   const std::uint32_t dim = model_.head_dim;
   const std::uint32_t q_size = shard.q_heads.count() * dim;
   const std::uint32_t kv_size = shard.kv_heads.count() * dim;
@@ -75,9 +97,11 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
   const std::uint32_t q_width = model_.attn_output_gate ? 2 * q_size : q_size;
   const std::uint32_t width = q_width + 2 * kv_size;
   const std::uint32_t tokens = pass.tokens();
-  projected_.resize(std::size_t{tokens} * width);
-  {
+  if (heads != nullptr) {
+    projected_.swap(heads->projected);
+  } else {
     const Stopwatch watch(times_.gemm);
+    projected_.resize(std::size_t{tokens} * width);
     weights.qkv.multiply(x, tokens, projected_.data(), pool_, weights.qkv_bias);
   }
   const Stopwatch watch(times_.other);
@@ -102,8 +126,14 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
       if (model_.qk_l2_norm) norm(heads, count, ones_);
     };
     if (model_.attn_output_gate) take_gates(row, shard.q_heads.count(), t);
-    norm(row, shard.q_heads.count(), weights.q_norm);
-    norm(row + q_width, shard.kv_heads.count(), weights.k_norm);
+    if (heads != nullptr) {
+      const float* const squares = heads->squares + t * HeadsOfAllRanks::kSums;
+      norm_part(row, weights.q_norm, squares[0], shard.attention.size * q_size, eps);
+      norm_part(row + q_width, weights.k_norm, squares[1], shard.attention.size * kv_size, eps);
+    } else {
+      norm(row, shard.q_heads.count(), weights.q_norm);
+      norm(row + q_width, shard.kv_heads.count(), weights.k_norm);
+    }
     turn(row + q_width, shard.kv_heads.count(), rope);
     if (chunks) scale(row, q_size, pass.query_scale(t));
     if (const TemperatureTuning& tuning = model_.temperature_tuning;
@@ -229,7 +259,8 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
 
 void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard& shard,
                              const LayerWeights& weights, kvcache::KvStore& store,
-                             kvcache::KvStore* index_keys, const float* x, float* out) {
+                             kvcache::KvStore* index_keys, HeadsOfAllRanks* all_heads, const float* x,
+                             float* out) {
   const std::uint32_t tokens = pass.tokens();
   const std::uint32_t heads = shard.q_heads.count();
   const bool expanded = pass.mla().expanded();
@@ -239,7 +270,7 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
     if (model_.layers[layer].indexer)
       indexer_.select(pass, layer, weights.indexer, *index_keys, x, latent_.data());
   } else {
-    project_heads(pass, layer, shard, weights, store, x);
+    project_heads(pass, layer, shard, weights, store, all_heads, x);
   }
   const std::uint32_t v_dim = model_.is_mla() ? model_.mla.v_head_dim : model_.head_dim;
   const std::uint32_t dim = absorbed ? model_.mla.kv_lora_rank : v_dim;

@@ -2,6 +2,7 @@
 // the backend's plan, and the rank's part of the output projection.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -58,19 +59,32 @@ class MlaExpansion {
   std::vector<float> heads_;    // [rows, heads, qk_nope_head_dim + v_head_dim]
 };
 
+// Queries and keys that are normed over all heads of a layer at once (MiniMax): the ranks project their
+// heads, share the sums of the squares, and go on from there.
+struct HeadsOfAllRanks {
+  std::vector<float> projected;    // [tokens, queries, keys and values of this rank]
+  const float* squares = nullptr;  // [tokens, 2]: of the queries and of the keys of all ranks
+  static constexpr std::size_t kSums = 2;
+};
+
 class AttentionLayer {
  public:
   AttentionLayer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times);
 
+  // With qk_norm_over_heads, before forward(): fills heads.projected and `squares`, this rank's [tokens, 2].
+  void project(std::uint32_t tokens, const Shard& shard, const LayerWeights& weights, const float* x,
+               HeadsOfAllRanks& heads, float* squares);
+
   // x: normed activations [tokens, hidden_size] (twice as wide in EAGLE3's heads); `out` receives this rank's
   // part of the output [tokens, hidden_size], without the output's bias. `index_keys`: the indexer's, or null
-  // where the model has none.
+  // where the model has none. `heads`: what project() made of them; null without qk_norm_over_heads.
   void forward(const Pass& pass, std::uint32_t layer, const Shard& shard, const LayerWeights& weights,
-               kvcache::KvStore& store, kvcache::KvStore* index_keys, const float* x, float* out);
+               kvcache::KvStore& store, kvcache::KvStore* index_keys, HeadsOfAllRanks* heads, const float* x,
+               float* out);
 
  private:
   void project_heads(const Pass& pass, std::uint32_t layer, const Shard& shard, const LayerWeights& weights,
-                     kvcache::KvStore& store, const float* x);
+                     kvcache::KvStore& store, HeadsOfAllRanks* heads, const float* x);
   void take_gates(float* row, std::uint32_t heads, std::uint32_t token);
   void project_latent(const Pass& pass, std::uint32_t layer, const Shard& shard, const MlaWeights& weights,
                       kvcache::KvStore& store, const float* x);

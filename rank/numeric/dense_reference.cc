@@ -333,20 +333,33 @@ class Forward {
     return out;
   }
 
+  void norm_columns(Row& row, std::size_t first, const std::vector<float>& weight) const {
+    const auto begin = row.begin() + static_cast<std::ptrdiff_t>(first);
+    const Row normed = rms_norm(Row(begin, begin + static_cast<std::ptrdiff_t>(weight.size())), weight,
+                                model_.rms_norm_eps, offset());
+    std::copy(normed.begin(), normed.end(), begin);
+  }
+
   Rows head_attention(std::uint32_t i, const LayerWeights& layer, const Rows& x) const {
     const std::size_t dim = model_.head_dim;
     const bool rotates = model_.layers[i].rope != LayerConfig::kNoRope;
     const RopeConfig& rotation = model_.ropes[rotates ? model_.layers[i].rope : 0];
     const PlainRope rope = this->rope(rotation, model_.rope_dim(rotation));
-    const Rows qkv = times(layer.qkv, x, layer.qkv_bias);
+    Rows qkv = times(layer.qkv, x, layer.qkv_bias);
     const std::size_t q_dim = model_.attn_output_gate ? 2 * dim : dim;  // a head's query, and its gate
     const std::size_t first_k = model_.num_attention_heads * q_dim;
     const std::size_t first_v = first_k + model_.num_key_value_heads * dim;
     const bool chunks = model_.dual_chunk.enabled();
+    for (Row& row : qkv) {
+      if (!model_.qk_norm_over_heads) break;
+      norm_columns(row, 0, layer.q_norm);
+      norm_columns(row, first_k, layer.k_norm);
+    }
     const auto turned = [&](std::size_t first, const std::vector<float>& norm) {
       Rows rows = columns(qkv, first, dim);
       for (std::size_t t = 0; t < rows.size(); ++t) {
-        if (!norm.empty()) rows[t] = rms_norm(rows[t], norm, model_.rms_norm_eps, offset());
+        if (!norm.empty() && !model_.qk_norm_over_heads)
+          rows[t] = rms_norm(rows[t], norm, model_.rms_norm_eps, offset());
         if (!chunks && rotates) rope.rotate(rows[t].data(), positions_[t]);
         if (model_.qk_l2_norm && rotates)
           rows[t] = rms_norm(rows[t], std::vector<float>(dim, 1.0F), model_.rms_norm_eps, 0);

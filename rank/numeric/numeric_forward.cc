@@ -153,8 +153,7 @@ std::vector<float>& NumericForward::part(std::size_t rank, std::size_t size) {
   return parts_[rank];
 }
 
-void NumericForward::reduce(float* out) {
-  const std::uint64_t count = std::uint64_t{tokens_} * model_.hidden_size;
+void NumericForward::reduce(std::uint64_t count, float* out) {
   const Stopwatch watch(times_.collective);
   views_.clear();
   for (const std::vector<float>& part : parts_) views_.push_back(part.data());
@@ -235,7 +234,7 @@ void NumericForward::capture(std::uint32_t layer) {
 
 void NumericForward::reduce_into_hidden(const std::vector<float>& bias, const std::vector<float>& post_norm) {
   summed_.resize(hidden_.size());
-  reduce(summed_.data());
+  reduce(hidden_.size(), summed_.data());
   const Stopwatch watch(times_.other);
   if (!bias.empty()) {
     for (std::uint32_t t = 0; t < tokens_; ++t)
@@ -246,14 +245,28 @@ void NumericForward::reduce_into_hidden(const std::vector<float>& bias, const st
 }
 
 template <typename Fill>
-void NumericForward::fill_own(std::size_t rank, Fill fill) {
+void NumericForward::fill_own(std::size_t rank, std::size_t width, Fill fill) {
   const Part& own = of_dp_[ranks_[rank]->dp_rank];
-  const std::size_t size = model_.hidden_size;
-  std::vector<float>& out = part(rank, hidden_.size());
-  float* const first = out.data() + own.first_token * size;
+  std::vector<float>& out = part(rank, tokens_ * width);
+  float* const first = out.data() + own.first_token * width;
   std::fill(out.data(), first, 0.0F);
-  std::fill(first + own.tokens * size, out.data() + out.size(), 0.0F);
+  std::fill(first + own.tokens * width, out.data() + out.size(), 0.0F);
   if (own.tokens > 0) fill(own, first);
+}
+
+// What norms over all heads of a layer need of every rank.
+void NumericForward::share_squares(std::uint32_t layer) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    Rank& rank = *ranks_[r];
+    fill_own(r, HeadsOfAllRanks::kSums, [&](const Part& own, float* out) {
+      attention_.project(own.tokens, rank.weights.shard, rank.weights.layers[layer],
+                         normed_.data() + own.first_token * std::size_t{model_.hidden_size}, rank.heads, out);
+    });
+  }
+  squares_.resize(tokens_ * HeadsOfAllRanks::kSums);
+  reduce(squares_.size(), squares_.data());
+  for (const auto& rank : ranks_)
+    rank->heads.squares = squares_.data() + of_dp_[rank->dp_rank].first_token * HeadsOfAllRanks::kSums;
 }
 
 // SGLang's tensor_split of a data-parallel rank's tokens over its ranks.
@@ -288,7 +301,7 @@ void NumericForward::embed() {
       const RankWeights& weights = ranks_[r]->weights.with_embedding();
       const std::uint64_t entries = weights.shard.embedding_vocab;
       const std::uint64_t first = weights.shard.attention.rank * entries;
-      fill_own(r, [&](const Part& own, float* out) {
+      fill_own(r, size, [&](const Part& own, float* out) {
         const std::span<const std::uint32_t> ids = images_.token_ids(ranks_[r]->dp_rank);
         pool_.parallel_for(own.tokens, [&](std::uint32_t t, std::uint32_t) {
           float* const row = out + std::size_t{t} * size;
@@ -302,7 +315,7 @@ void NumericForward::embed() {
       });
     }
   }
-  reduce(hidden_.data());
+  reduce(hidden_.size(), hidden_.data());
   if (model_.embedding_scale != 1)
     scale(hidden_.data(), hidden_.size(), static_cast<float>(model_.embedding_scale));
   images_.embed(hidden_.data());
@@ -438,16 +451,18 @@ std::span<const float> NumericForward::forward(std::span<const TokenBatch> batch
     const LayerWeights& shared = ranks_.front()->weights.layers[i];  // norms are the same on every rank
     capture(i);
     const std::size_t width = norm_inputs(shared);
+    if (model_.qk_norm_over_heads) share_squares(i);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       Rank& rank = *ranks_[r];
-      fill_own(r, [&](const Part& own, float* out) {
+      fill_own(r, model_.hidden_size, [&](const Part& own, float* out) {
         const float* const x = normed_.data() + own.first_token * width;
         const LayerWeights& weights = rank.weights.layers[i];
         if (model_.layers[i].linear) {
           linear_attention_.forward(*own.pass, linear_index, rank.linear_layers, weights.linear, rank.states,
                                     x, out);
         } else {
-          attention_.forward(*own.pass, i, rank.weights.shard, weights, rank.store, &rank.index_keys, x, out);
+          attention_.forward(*own.pass, i, rank.weights.shard, weights, rank.store, &rank.index_keys,
+                             model_.qk_norm_over_heads ? &rank.heads : nullptr, x, out);
         }
       });
     }

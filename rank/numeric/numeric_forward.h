@@ -102,15 +102,17 @@ class NumericForward : public TokenForward {
     kvcache::KvStore index_keys;
     const LinearLayers linear_layers;
     GatedDeltaStates states;
+    HeadsOfAllRanks heads;
   };
 
   // After every rank has filled its part: hidden_ plus the sum, or what `norm` makes of it.
   void reduce_into_hidden(const std::vector<float>& bias, const std::vector<float>& post_norm);
-  void reduce(float* out);
+  void reduce(std::uint64_t count, float* out);
   std::vector<float>& part(std::size_t rank, std::size_t size);
-  // Zeros but in the rows of the rank's own tokens, which `fill` fills.
+  // Zeros but in the rows of the rank's own tokens, `width` elements each, which `fill` fills.
   template <typename Fill>
-  void fill_own(std::size_t rank, Fill fill);
+  void fill_own(std::size_t rank, std::size_t width, Fill fill);
+  void share_squares(std::uint32_t layer);
   MlpLayer::Rows whole_rows(const Rank& rank) const;
   void exchange_experts(std::uint32_t layer);
   void begin(std::span<const TokenBatch> batches);
@@ -154,6 +156,7 @@ class NumericForward : public TokenForward {
   std::vector<Part> of_dp_;
   std::vector<float> hidden_, normed_, summed_, logits_, gathered_;
   std::vector<float> embedded_, joined_;   // of heads that draft
+  std::vector<float> squares_;             // of queries and keys, over all ranks
   std::vector<float> captured_;            // what hidden() says
   std::vector<std::vector<float>> parts_;  // per rank of this process
   std::vector<const float*> views_;

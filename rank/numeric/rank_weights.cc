@@ -7,6 +7,7 @@
 
 #include "proto/base/error.h"
 #include "rank/llm/layers.h"
+#include "rank/weights/renamed_source.h"
 
 namespace tpsim::rank {
 namespace {
@@ -38,8 +39,9 @@ class Loader {
       : model_(model),
         shard_(shard),
         weights_(weight_list(model, shard)),
-        reader_(source, type),
-        names_(names_of(source)) {}
+        source_(source, model.names.renamed),
+        reader_(source_, type),
+        names_(names_of(source_)) {}
 
   LayerWeights load_layer(std::uint32_t index) const {
     return layer(index, fmt::format("{}layers.{}.", names_.model, index));
@@ -158,18 +160,21 @@ class Loader {
           "--executor numeric: layers of {} differ in their heads, which is priced and not computed; use "
           "--executor modeled",
           model_.architecture);
-    if (model_.qk_norm_over_heads)
-      throw_user_error(
-          "--executor numeric: {} norms queries and keys over all heads at once, which is priced and not "
-          "computed; use --executor modeled",
-          model_.architecture);
-    if (model_.qk_norm) {
+    if (model_.qk_norm_over_heads) {
+      layer.q_norm = norm_over_heads(at + "self_attn.q_norm", model_.num_attention_heads, shard_.q_heads);
+      layer.k_norm = norm_over_heads(at + "self_attn.k_norm", model_.num_key_value_heads, shard_.kv_heads);
+    } else if (model_.qk_norm) {
       layer.q_norm = vector(at + "self_attn.", "q_norm");
       layer.k_norm = vector(at + "self_attn.", "k_norm");
     }
     if (model_.attention_sinks)
       layer.sinks = reader_.range(at + "self_attn.sinks", {model_.num_attention_heads}, shard_.q_heads.first,
                                   spec("sinks").n);
+  }
+
+  std::vector<float> norm_over_heads(const std::string& name, std::uint64_t all, HeadRange mine) const {
+    const std::uint64_t dim = model_.head_dim;
+    return reader_.range(name + ".weight", {all * dim}, mine.first * dim, mine.count() * dim);
   }
 
   void load_linear_attention(const std::string& at, LinearAttentionWeights& out) const {
@@ -247,6 +252,7 @@ class Loader {
   const ModelConfig& model_;
   const Shard& shard_;
   const std::vector<WeightSpec> weights_;
+  const RenamedSource source_;
   WeightReader reader_;
   Names names_;
 };

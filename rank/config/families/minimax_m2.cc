@@ -26,6 +26,8 @@ void read_minimax_m2(const ConfigReader& config, ModelConfig& model) {
   moe.scoring = ExpertScoring::kSigmoid;
   moe.normalize_weights = true;
   for (LayerConfig& layer : model.layers) layer.moe = true;
+  model.names.renamed = {
+      {"block_sparse_moe.gate.e_score_correction_bias", "block_sparse_moe.e_score_correction_bias"}};
 }
 
 constexpr std::array<Architecture, 1> kMinimaxM2Architectures = {{

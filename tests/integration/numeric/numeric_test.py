@@ -171,6 +171,7 @@ class Layouts(Numeric):
                              ("qwen3-moe", "--attn-dp-size 2 --ep-size 4 --load-balance-method total_tokens"),
                              ("qwen3", "--dp-size 2 --enable-dp-attention --chunked-prefill-size 32"),
                              ("gpt-oss", "--dp-size 4 --enable-dp-attention --ep-size 4 --page-size 16"),
+                             ("minimax-m2", "--dp-size 2 --enable-dp-attention --moe-a2a-backend deepep"),
                              ("mixtral", "--ep-size 4")):
             with self.subTest(model=model, words=words):
                 self.check_reference(model, "--tp", "8", *words.split())
@@ -264,7 +265,10 @@ class Schedules(Numeric):
         return prompts
 
     def test_reuse_eviction_chunks_and_retraction(self):
-        model = models()[0]
+        for model in (models()[0], "minimax-m2"):
+            self.check_schedules(model)
+
+    def check_schedules(self, model):
         prompts = self.conversations(model)
         plain = self.generate(model, prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=24)
         for extra in (
@@ -278,7 +282,7 @@ class Schedules(Numeric):
             ["--disable-radix-cache", "--max-total-tokens", "256", "--schedule-conservativeness", "0"],
             ["--schedule-policy", "lpm", "--disable-overlap-schedule", "--attention-backend", "flashinfer"],
         ):
-            with self.subTest(extra=" ".join(extra)):
+            with self.subTest(model=model, extra=" ".join(extra)):
                 rows = self.generate(model, prompts, "--check-invariants", *extra, new_tokens=24)
                 self.assertEqual(rows, plain)
 

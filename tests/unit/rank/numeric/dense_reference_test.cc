@@ -76,8 +76,8 @@ TEST(GoldenModels, ThereIsOneOfEachArchitecture) {
        {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM", "Gemma2ForCausalLM",
         "Gemma3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV2ForCausalLM",
         "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM", "GptOssForCausalLM",
-        "Llama4ForCausalLM", "Glm4MoeForCausalLM", "Phi3ForCausalLM", "Qwen3NextForCausalLM",
-        "Qwen3_5MoeForCausalLM"}) {
+        "Llama4ForCausalLM", "Glm4MoeForCausalLM", "MiniMaxM2ForCausalLM", "Phi3ForCausalLM",
+        "Qwen3NextForCausalLM", "Qwen3_5MoeForCausalLM"}) {
     EXPECT_NE(std::find(seen.begin(), seen.end(), wanted), seen.end()) << wanted;
   }
 }
