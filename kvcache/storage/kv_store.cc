@@ -23,14 +23,25 @@ std::shared_ptr<std::uint8_t> map_zeros(std::uint64_t bytes) {
   return {static_cast<std::uint8_t*>(at), [bytes](std::uint8_t* data) { munmap(data, bytes); }};
 }
 
+KvHeads heads_of(const KvStoreConfig& config, std::uint32_t layer) {
+  return config.layers.empty() ? KvHeads{config.num_kv_heads, config.k_dim, config.v_dim}
+                               : config.layers[layer];
+}
+
 }  // namespace
 
-KvStore::KvStore(const KvStoreConfig& config)
-    : config_(config),
-      key_bytes_(stored_bytes(config.format, config.k_dim)),
-      value_bytes_(config.value_in_key ? 0 : stored_bytes(config.format, config.v_dim)),
-      page_bytes_((key_bytes_ + value_bytes_) * config.page_size * config.num_kv_heads),
-      memory_(map_zeros(bytes())) {
+KvStore::KvStore(const KvStoreConfig& config) : config_(config), memory_(map_zeros(bytes())) {
+  if (!config.layers.empty() && config.layers.size() != config.num_layers)
+    throw std::invalid_argument("KvStore: layers needs an entry for every layer");
+  std::uint64_t begin = 0;
+  for (std::uint32_t i = 0; i < config.num_layers; ++i) {
+    Layer& layer = layers_.emplace_back(Layer{heads_of(config, i)});
+    layer.key_bytes = stored_bytes(config.format, layer.k_dim);
+    layer.value_bytes = config.value_in_key ? 0 : stored_bytes(config.format, layer.v_dim);
+    layer.page_bytes = (layer.key_bytes + layer.value_bytes) * config.page_size * layer.num_kv_heads;
+    layer.begin = begin;
+    begin += layer.page_bytes * config.num_pages;
+  }
   if (config.page_size == 0 ||
       (config.value_in_key && (config.num_kv_heads != 1 || config.v_dim > config.k_dim)))
     throw std::invalid_argument("KvStore: page size 0, or a value that is not part of one key");
@@ -43,8 +54,13 @@ KvStore::KvStore(const KvStoreConfig& config)
 }
 
 std::uint64_t KvStore::bytes_per_token(const KvStoreConfig& config) {
-  const std::uint64_t value = config.value_in_key ? 0 : stored_bytes(config.format, config.v_dim);
-  return (stored_bytes(config.format, config.k_dim) + value) * config.num_kv_heads * config.num_layers;
+  std::uint64_t bytes = 0;
+  for (std::uint32_t i = 0; i < config.num_layers; ++i) {
+    const KvHeads heads = heads_of(config, i);
+    const std::uint64_t value = config.value_in_key ? 0 : stored_bytes(config.format, heads.v_dim);
+    bytes += (stored_bytes(config.format, heads.k_dim) + value) * heads.num_kv_heads;
+  }
+  return bytes;
 }
 
 // [layer][page or its place][keys then values][head][token][dim]
@@ -57,55 +73,59 @@ std::uint8_t* KvStore::page_at(std::uint32_t layer, std::uint32_t page) const {
           fmt::format("layer {}: page {} is used, but its window has let go of it", layer, page));
     }
   }
-  return memory_.get() + (std::uint64_t{layer} * config_.num_pages + place) * page_bytes_;
+  return memory_.get() + layers_[layer].begin + place * layers_[layer].page_bytes;
 }
 
 std::uint8_t* KvStore::key_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const {
+  const Layer& of = layers_[layer];
   return page_at(layer, slot / config_.page_size) +
-         (std::uint64_t{head} * config_.page_size + slot % config_.page_size) * key_bytes_;
+         (std::uint64_t{head} * config_.page_size + slot % config_.page_size) * of.key_bytes;
 }
 
 std::uint8_t* KvStore::value_at(std::uint32_t layer, std::uint32_t slot, std::uint32_t head) const {
-  return page_at(layer, slot / config_.page_size) + key_bytes_ * config_.page_size * config_.num_kv_heads +
-         (std::uint64_t{head} * config_.page_size + slot % config_.page_size) * value_bytes_;
+  const Layer& of = layers_[layer];
+  return page_at(layer, slot / config_.page_size) + of.key_bytes * config_.page_size * of.num_kv_heads +
+         (std::uint64_t{head} * config_.page_size + slot % config_.page_size) * of.value_bytes;
 }
 
 void KvStore::store(std::uint32_t layer, std::uint32_t slot, const float* k, const float* v) {
-  for (std::uint32_t head = 0; head < config_.num_kv_heads; ++head) {
-    encode(config_.format, k + std::size_t{head} * config_.k_dim, config_.k_dim, key_at(layer, slot, head));
+  const Layer& of = layers_[layer];
+  for (std::uint32_t head = 0; head < of.num_kv_heads; ++head) {
+    encode(config_.format, k + std::size_t{head} * of.k_dim, of.k_dim, key_at(layer, slot, head));
     if (!config_.value_in_key)
-      encode(config_.format, v + std::size_t{head} * config_.v_dim, config_.v_dim,
-             value_at(layer, slot, head));
+      encode(config_.format, v + std::size_t{head} * of.v_dim, of.v_dim, value_at(layer, slot, head));
   }
   if (config_.tag_pages) written_[tag(layer, slot)] = 1;
 }
 
 void KvStore::load_keys(std::uint32_t layer, std::uint32_t slot, std::uint32_t count, std::uint32_t kv_head,
                         float* out) const {
+  const Layer& of = layers_[layer];
   if (config_.tag_pages) check_written(layer, slot, count);
   const std::uint8_t* from = key_at(layer, slot, kv_head);
-  for (std::uint32_t i = 0; i < count; ++i, from += key_bytes_, out += config_.k_dim)
-    decode(config_.format, from, config_.k_dim, out);
+  for (std::uint32_t i = 0; i < count; ++i, from += of.key_bytes, out += of.k_dim)
+    decode(config_.format, from, of.k_dim, out);
 }
 
 void KvStore::load_values(std::uint32_t layer, std::uint32_t slot, std::uint32_t count, std::uint32_t kv_head,
                           float* out) const {
+  const Layer& of = layers_[layer];
   if (config_.tag_pages) check_written(layer, slot, count);
   const std::uint8_t* from =
       config_.value_in_key ? key_at(layer, slot, kv_head) : value_at(layer, slot, kv_head);
-  const std::uint64_t stride = config_.value_in_key ? key_bytes_ : value_bytes_;
+  const std::uint64_t stride = config_.value_in_key ? of.key_bytes : of.value_bytes;
   if (config_.value_in_key && config_.format == NumberFormat::kFp4E2M1) {
     // The scales lie after all codes: the key is decoded whole.
     thread_local std::vector<float> key;
-    key.resize(config_.k_dim);
-    for (std::uint32_t i = 0; i < count; ++i, from += stride, out += config_.v_dim) {
-      decode(config_.format, from, config_.k_dim, key.data());
-      std::copy_n(key.begin(), config_.v_dim, out);
+    key.resize(of.k_dim);
+    for (std::uint32_t i = 0; i < count; ++i, from += stride, out += of.v_dim) {
+      decode(config_.format, from, of.k_dim, key.data());
+      std::copy_n(key.begin(), of.v_dim, out);
     }
     return;
   }
-  for (std::uint32_t i = 0; i < count; ++i, from += stride, out += config_.v_dim)
-    decode(config_.format, from, config_.v_dim, out);
+  for (std::uint32_t i = 0; i < count; ++i, from += stride, out += of.v_dim)
+    decode(config_.format, from, of.v_dim, out);
 }
 
 void KvStore::check_written(std::uint32_t layer, std::uint32_t slot, std::uint32_t count) const {
@@ -122,10 +142,11 @@ void KvStore::move(std::uint32_t from, std::uint32_t to) {
       check_written(layer, from, 1);
       written_[tag(layer, to)] = 1;
     }
-    for (std::uint32_t head = 0; head < config_.num_kv_heads; ++head) {
-      std::copy_n(key_at(layer, from, head), key_bytes_, key_at(layer, to, head));
+    const Layer& of = layers_[layer];
+    for (std::uint32_t head = 0; head < of.num_kv_heads; ++head) {
+      std::copy_n(key_at(layer, from, head), of.key_bytes, key_at(layer, to, head));
       if (!config_.value_in_key)
-        std::copy_n(value_at(layer, from, head), value_bytes_, value_at(layer, to, head));
+        std::copy_n(value_at(layer, from, head), of.value_bytes, value_at(layer, to, head));
     }
   }
 }

@@ -29,6 +29,13 @@ struct UnwrittenRead : std::logic_error {
   using std::logic_error::logic_error;
 };
 
+// What a token has in one layer.
+struct KvHeads {
+  std::uint32_t num_kv_heads = 0;  // of this rank
+  std::uint32_t k_dim = 0;         // elements of a key
+  std::uint32_t v_dim = 0;         // elements of a value
+};
+
 struct KvStoreConfig {
   NumberFormat format = NumberFormat::kBf16;
   std::uint32_t num_layers = 0;
@@ -40,6 +47,8 @@ struct KvStoreConfig {
   // MLA: there is one head whose key is the latent and the rope part; the value is the key's first v_dim
   // elements and is not stored again.
   bool value_in_key = false;
+  // Where layers differ in their heads: those of each, in place of the above. [num_layers]
+  std::vector<KvHeads> layers = {};
   // Which layers have a sliding window; empty: none. [num_layers]
   std::vector<bool> windowed;
   bool tag_pages = false;
@@ -54,7 +63,7 @@ class KvStore {
   const KvStoreConfig& config() const { return config_; }
   // Bytes of one token in all layers, scales included.
   static std::uint64_t bytes_per_token(const KvStoreConfig& config);
-  std::uint64_t bytes() const { return page_bytes_ * config_.num_pages * config_.num_layers; }
+  std::uint64_t bytes() const { return bytes_per_token(config_) * config_.page_size * config_.num_pages; }
 
   // Writes one token: k [num_kv_heads, k_dim], v [num_kv_heads, v_dim] (not read where value_in_key).
   void store(std::uint32_t layer, std::uint32_t slot, const float* k, const float* v);
@@ -88,9 +97,13 @@ class KvStore {
   void check_written(std::uint32_t layer, std::uint32_t slot, std::uint32_t count) const;
 
   const KvStoreConfig config_;
-  const std::uint64_t key_bytes_;    // of one head's key of one token
-  const std::uint64_t value_bytes_;  // 0 where the value is in the key
-  const std::uint64_t page_bytes_;   // of one layer
+  struct Layer : KvHeads {
+    std::uint64_t key_bytes = 0;    // of one head's key of one token
+    std::uint64_t value_bytes = 0;  // 0 where the value is in the key
+    std::uint64_t page_bytes = 0;
+    std::uint64_t begin = 0;  // in the memory
+  };
+  std::vector<Layer> layers_;
   const std::shared_ptr<std::uint8_t> memory_;
   std::vector<std::uint8_t> written_;  // per layer and slot, 0 or 1
 

@@ -231,6 +231,7 @@ enum class ExpertLayout : std::uint8_t {
   kRows,            // a tensor per expert and projection; or fused [experts, 2 x width, hidden], gate first
   kColumns,         // [experts, hidden, 2 x width], gate first (Llama 4)
   kColumnsInTurns,  // the same with gate and up in turns, and biases (gpt-oss)
+  kStacked,         // a tensor per projection, [experts, width, hidden] and back (Step 3.5)
 };
 
 // What a checkpoint calls its tensors, where models differ.
@@ -320,7 +321,8 @@ struct ModelConfig {
     if (kind.heads.num_heads > 0) return kind.heads;
     return {.num_heads = num_attention_heads, .num_kv_heads = num_key_value_heads, .head_dim = head_dim};
   }
-  // Whether some layers have not the model's heads; they are priced and not computed.
+  AttentionHeads heads_of(const LayerConfig& layer) const { return heads_of(attention[layer.attention]); }
+  // Whether some layers have not the model's heads.
   bool has_kinds_of_heads() const {
     return std::any_of(attention.begin(), attention.end(),
                        [](const AttentionKind& kind) { return kind.heads.num_heads > 0; });

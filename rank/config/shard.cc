@@ -94,6 +94,16 @@ std::uint32_t vocab_part(const ModelConfig& model, std::uint32_t parts) {
 
 }  // namespace
 
+RankHeads rank_heads(const AttentionHeads& heads, Split attention) {
+  const auto part = [&](std::uint32_t all) {
+    const std::uint32_t count = std::max(1U, all / attention.size);
+    const std::uint32_t ranks_of_one = std::max(1U, attention.size / all);
+    const std::uint32_t first = attention.rank / ranks_of_one * count;
+    return HeadRange{first, first + count - 1};
+  };
+  return {part(heads.num_heads), part(heads.num_kv_heads)};
+}
+
 Shard make_shard(const ModelConfig& model, const ParallelLayout& layout, std::uint32_t rank) {
   check_layout(model, layout);
   Shard shard;
@@ -111,19 +121,12 @@ Shard make_shard(const ModelConfig& model, const ParallelLayout& layout, std::ui
   // A head that is the embedding is cut like it.
   const bool own_head = layout.dp_lm_head || model.tie_word_embeddings;
   shard.head = own_head ? shard.attention : Split{layout.tp_size, rank};
-  const std::uint32_t attn = shard.attention.size;
-  const std::uint32_t kv_heads = model.num_key_value_heads;
-  const std::uint32_t q = model.num_attention_heads / attn;
-  shard.q_heads = {shard.attention.rank * q, shard.attention.rank * q + q - 1};
-  if (kv_heads >= attn) {
-    const std::uint32_t kv = kv_heads / attn;
-    shard.kv_heads = {shard.attention.rank * kv, shard.attention.rank * kv + kv - 1};
-  } else {
-    const std::uint32_t head = shard.attention.rank / (attn / kv_heads);
-    shard.kv_heads = {head, head};
-  }
+  const RankHeads heads = rank_heads(
+      {.num_heads = model.num_attention_heads, .num_kv_heads = model.num_key_value_heads}, shard.attention);
+  shard.q_heads = heads.q;
+  shard.kv_heads = heads.kv;
   shard.vocab = vocab_part(model, shard.head.size);
-  shard.embedding_vocab = vocab_part(model, attn);
+  shard.embedding_vocab = vocab_part(model, shard.attention.size);
   return shard;
 }
 

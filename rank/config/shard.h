@@ -66,6 +66,13 @@ struct HeadRange {
   std::uint32_t count() const { return last - first + 1; }
 };
 
+// The heads of a layer that a rank has.
+struct RankHeads {
+  HeadRange q, kv;
+};
+// REQUIRES: make_shard() does not refuse the model.
+RankHeads rank_heads(const AttentionHeads& heads, Split attention);
+
 // Which stage of a pipeline a rank belongs to, and what that has besides layers: stage_shard().
 struct PipelinePlace {
   std::uint32_t rank = 0;

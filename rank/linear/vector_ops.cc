@@ -49,6 +49,16 @@ void silu_and_mul(const float* gate, const float* up, std::uint32_t size, float*
       out, size, [](Vector g, Vector u) { return g / (1.0F + lanes::exp(-g)) * u; }, gate, up);
 }
 
+void limited_silu_and_mul(const float* gate, const float* up, std::uint32_t size, float limit, float* out) {
+  lanes::map(
+      out, size,
+      [=](Vector g, Vector u) {
+        g = lanes::smaller(lanes::splat(limit), g / (1.0F + lanes::exp(-g)));
+        return g * lanes::larger(lanes::splat(-limit), lanes::smaller(lanes::splat(limit), u));
+      },
+      gate, up);
+}
+
 void sigmoid_and_mul(const float* gate, const float* x, std::uint64_t size, float* out) {
   lanes::map(
       out, size, [](Vector g, Vector v) { return v / (1.0F + lanes::exp(-g)); }, gate, x);

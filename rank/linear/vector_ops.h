@@ -17,6 +17,8 @@ float dot(const float* x, const float* y, std::uint64_t size);
 void scale(float* x, std::uint64_t size, float factor);
 // gate and up [size]; out may be gate.
 void silu_and_mul(const float* gate, const float* up, std::uint32_t size, float* out);
+// The same with silu(gate) at most `limit` and up within +-limit (Step 3.5).
+void limited_silu_and_mul(const float* gate, const float* up, std::uint32_t size, float limit, float* out);
 // out = x sigmoid(gate); out may be x.
 void sigmoid_and_mul(const float* gate, const float* x, std::uint64_t size, float* out);
 void gelu_tanh_and_mul(const float* gate, const float* up, std::uint32_t size, float* out);

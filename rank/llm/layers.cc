@@ -156,9 +156,12 @@ class List {
     } else if (model_.is_compressed()) {
       add_compressed_attention();
     } else if (model_.has_kinds_of_heads()) {
-      for (const AttentionKind& kind : model_.attention) add_kind_of_heads(kind);
+      add_kinds_of_heads();
     } else {
-      add_head_attention();
+      add_head_attention({.num_heads = model_.num_attention_heads,
+                          .num_kv_heads = model_.num_key_value_heads,
+                          .head_dim = model_.head_dim},
+                         attention_layers());
     }
     if (model_.is_hybrid_linear()) {
       switch (model_.linear.kind) {
@@ -243,40 +246,39 @@ class List {
     for (TensorSlice& slice : slices) slice.rows = rows;
   }
 
-  void add_output(std::uint64_t v_dim) {
-    WeightSpec& o = add("o_proj", Sharding::kRow, attention_layers(),
-                        {columns_of("self_attn.o_proj", hidden_, model_.num_attention_heads * v_dim,
-                                    shard_.q_heads.first * v_dim, shard_.q_heads.count() * v_dim)});
+  void add_output(std::uint64_t v_dim, std::uint64_t heads, const HeadRange& mine, std::uint32_t layers) {
+    WeightSpec& o = add(
+        "o_proj", Sharding::kRow, layers,
+        {columns_of("self_attn.o_proj", hidden_, heads * v_dim, mine.first * v_dim, mine.count() * v_dim)});
     if (model_.o_bias) o.bias = o.n;
   }
 
-  void add_head_attention() {
-    const std::uint64_t dim = model_.head_dim;
-    const std::uint32_t kv_heads = model_.num_key_value_heads;
+  void add_head_attention(const AttentionHeads& heads, std::uint32_t layers) {
+    const RankHeads mine = rank_heads(heads, shard_.attention);
+    const std::uint64_t dim = heads.head_dim;
     // A head's query, then its gate.
     const std::uint64_t q_dim = model_.attn_output_gate ? 2 * dim : dim;
     std::vector<TensorSlice> slices = {
-        head_rows("self_attn.q_proj", model_.num_attention_heads, shard_.q_heads, q_dim, hidden_),
-        head_rows("self_attn.k_proj", kv_heads, shard_.kv_heads, dim, hidden_),
-        head_rows("self_attn.v_proj", kv_heads, shard_.kv_heads, dim, hidden_)};
+        head_rows("self_attn.q_proj", heads.num_heads, mine.q, q_dim, hidden_),
+        head_rows("self_attn.k_proj", heads.num_kv_heads, mine.kv, dim, hidden_)};
+    if (!heads.keys_are_values)
+      slices.push_back(head_rows("self_attn.v_proj", heads.num_kv_heads, mine.kv, dim, hidden_));
     if (model_.names.fused_projections) fuse("self_attn.qkv_proj", slices);
-    WeightSpec& qkv = add("qkv_proj", Sharding::kColumn, attention_layers(), std::move(slices));
+    WeightSpec& qkv = add("qkv_proj", Sharding::kColumn, layers, std::move(slices));
     if (model_.qkv_bias) qkv.bias = qkv.n;
-    add_output(dim);
+    if (model_.head_gates)
+      add("g_proj", Sharding::kColumn, layers,
+          {head_rows("self_attn.g_proj", heads.num_heads, mine.q, 1, hidden_)});
+    add_output(dim, heads.num_heads, mine.q, layers);
   }
 
-  // Of layers that have heads of their own; never computed, so what the checkpoint calls them is left open.
-  void add_kind_of_heads(const AttentionKind& kind) {
-    const AttentionHeads heads = model_.heads_of(kind);
-    const std::uint64_t q = heads.num_heads / shard_.attention.size * heads.head_dim;
-    const std::uint64_t kv =
-        std::uint64_t{std::max(1U, heads.num_kv_heads / shard_.attention.size)} * heads.head_dim;
-    const std::uint64_t made = q + (heads.keys_are_values ? 1 : 2) * kv;
-    add("qkv_proj", Sharding::kColumn, kind.num_layers, {whole("self_attn.qkv_proj", made, hidden_)});
-    if (model_.head_gates)
-      add("g_proj", Sharding::kColumn, kind.num_layers,
-          {whole("self_attn.g_proj", heads.num_heads / shard_.attention.size, hidden_)});
-    add("o_proj", Sharding::kRow, kind.num_layers, {whole("self_attn.o_proj", hidden_, q)});
+  // Layers that differ in their heads.
+  void add_kinds_of_heads() {
+    for (std::uint32_t kind = 0; kind < model_.attention.size(); ++kind) {
+      const std::size_t first = list_.size();
+      add_head_attention(model_.heads_of(model_.attention[kind]), model_.attention[kind].num_layers);
+      for (std::size_t i = first; i < list_.size(); ++i) list_[i].attention = kind;
+    }
   }
 
   // models/lfm2.py: two gates and what they weigh of each channel, the convolution, and the way back.
@@ -375,7 +377,7 @@ class List {
     add("kv_b_proj", Sharding::kColumn, layers,
         {head_rows("self_attn.kv_b_proj", heads, shard_.q_heads,
                    std::uint64_t{mla.qk_nope_head_dim} + mla.v_head_dim, mla.kv_lora_rank)});
-    add_output(mla.v_head_dim);
+    add_output(mla.v_head_dim, heads, shard_.q_heads, layers);
     if (model_.is_sparse()) add_indexer();
   }
 
@@ -549,9 +551,10 @@ std::vector<WeightSpec> weight_list(const ModelConfig& model, const Shard& shard
   return with_formats(model, List(model, shard).make());
 }
 
-const WeightSpec& weight_named(const std::vector<WeightSpec>& weights, std::string_view name) {
+const WeightSpec& weight_named(const std::vector<WeightSpec>& weights, std::string_view name,
+                               std::uint32_t attention) {
   for (const WeightSpec& weight : weights) {
-    if (weight.name == name) return weight;
+    if (weight.name == name && weight.attention == attention) return weight;
   }
   throw std::out_of_range("no weight " + std::string(name));
 }

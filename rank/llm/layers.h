@@ -101,6 +101,8 @@ struct WeightSpec {
   std::uint32_t experts = 1;   // of this rank, in each of the layers
   bool tied = false;           // is another weight, too, and takes no memory of its own
   bool quantised = false;      // --quantization applies
+  // Where layers differ in their heads: which of ModelConfig::attention have it.
+  std::uint32_t attention = 0;
   WeightFormat format;
   std::vector<TensorSlice> slices;  // empty: a tensor of just this shape, or several (vectors)
 
@@ -110,8 +112,9 @@ struct WeightSpec {
 // All of this rank's, linear layers in the order in which a pass first meets them, experts and what is not
 // multiplied after them.
 std::vector<WeightSpec> weight_list(const ModelConfig& model, const Shard& shard);
-// The entry of that name; throws std::out_of_range where there is none.
-const WeightSpec& weight_named(const std::vector<WeightSpec>& weights, std::string_view name);
+// The entry of that name, and of these layers; throws std::out_of_range where there is none.
+const WeightSpec& weight_named(const std::vector<WeightSpec>& weights, std::string_view name,
+                               std::uint32_t attention = 0);
 
 std::uint64_t num_parameters(const ModelConfig& model, const Shard& shard);
 // All parameters of this rank, embedding and norms included, and what quantising them while loading leaves

@@ -90,9 +90,10 @@ void AttentionLayer::project(std::uint32_t tokens, const Shard& shard, const Lay
 void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const Shard& shard,
                                    const LayerWeights& weights, kvcache::KvStore& store,
                                    HeadsOfAllRanks* heads, const float* x) {
-  const std::uint32_t dim = model_.head_dim;
-  const std::uint32_t q_size = shard.q_heads.count() * dim;
-  const std::uint32_t kv_size = shard.kv_heads.count() * dim;
+  const attention::LayerShape& shape = pass.plan(model_.layers[layer].attention).shape;
+  const std::uint32_t dim = shape.head_dim;
+  const std::uint32_t q_size = shape.num_q_heads * dim;
+  const std::uint32_t kv_size = shape.num_kv_heads * dim;
   // With gated outputs each head's query is followed by its gate.
   const std::uint32_t q_width = model_.attn_output_gate ? 2 * q_size : q_size;
   const std::uint32_t width = q_width + 2 * kv_size;
@@ -125,16 +126,16 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
         pass.rope(rope).rotate(pass.cos(by, t), pass.sin(by, t), heads + std::size_t{h} * dim);
       if (model_.qk_l2_norm) norm(heads, count, ones_);
     };
-    if (model_.attn_output_gate) take_gates(row, shard.q_heads.count(), t);
+    if (model_.attn_output_gate) take_gates(row, shape.num_q_heads, t);
     if (heads != nullptr) {
       const float* const squares = heads->squares + t * HeadsOfAllRanks::kSums;
       norm_part(row, weights.q_norm, squares[0], shard.attention.size * q_size, eps);
       norm_part(row + q_width, weights.k_norm, squares[1], shard.attention.size * kv_size, eps);
     } else {
-      norm(row, shard.q_heads.count(), weights.q_norm);
-      norm(row + q_width, shard.kv_heads.count(), weights.k_norm);
+      norm(row, shape.num_q_heads, weights.q_norm);
+      norm(row + q_width, shape.num_kv_heads, weights.k_norm);
     }
-    turn(row + q_width, shard.kv_heads.count(), rope);
+    turn(row + q_width, shape.num_kv_heads, rope);
     if (chunks) scale(row, q_size, pass.query_scale(t));
     if (const TemperatureTuning& tuning = model_.temperature_tuning;
         rope == LayerConfig::kNoRope && tuning.floor_scale > 0) {
@@ -143,7 +144,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
     for (std::uint32_t set = 0; set < (chunks ? 3U : 1U); ++set) {
       float* const queries = queries_.data() + set * all_queries + std::size_t{t} * q_size;
       std::memcpy(queries, row, q_size * sizeof(float));
-      turn(queries, shard.q_heads.count(), chunks ? set : rope);
+      turn(queries, shape.num_q_heads, chunks ? set : rope);
     }
     store.store(model_.layers[layer].kv_layer, pass.slot(t), row + q_width, row + q_width + kv_size);
   });
@@ -257,12 +258,23 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
   }
 }
 
+// attended_, each head by the sigmoid of its gate.
+void AttentionLayer::weigh_heads(const PackedMatrix& gates, const float* x, std::uint32_t tokens,
+                                 std::uint32_t dim) {
+  const Stopwatch watch(times_.gemm);
+  gates_.resize(std::size_t{tokens} * gates.n());
+  gates.multiply(x, tokens, gates_.data(), pool_);
+  for (std::size_t h = 0; h < gates_.size(); ++h)
+    scale(attended_.data() + h * dim, dim, 1 / (1 + std::exp(-gates_[h])));
+}
+
 void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard& shard,
                              const LayerWeights& weights, kvcache::KvStore& store,
                              kvcache::KvStore* index_keys, HeadsOfAllRanks* all_heads, const float* x,
                              float* out) {
   const std::uint32_t tokens = pass.tokens();
-  const std::uint32_t heads = shard.q_heads.count();
+  const attention::LayerShape& shape = pass.plan(model_.layers[layer].attention).shape;
+  const std::uint32_t heads = shape.num_q_heads;
   const bool expanded = pass.mla().expanded();
   const bool absorbed = model_.is_mla() && !expanded;
   if (model_.is_mla()) {
@@ -272,7 +284,7 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
   } else {
     project_heads(pass, layer, shard, weights, store, all_heads, x);
   }
-  const std::uint32_t v_dim = model_.is_mla() ? model_.mla.v_head_dim : model_.head_dim;
+  const std::uint32_t v_dim = model_.is_mla() ? model_.mla.v_head_dim : shape.head_dim;
   const std::uint32_t dim = absorbed ? model_.mla.kv_lora_rank : v_dim;
   attended_.resize(std::size_t{tokens} * heads * dim);
   {
@@ -285,6 +297,7 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
   }
   if (model_.attn_output_gate)
     sigmoid_and_mul(gates_.data(), attended_.data(), attended_.size(), attended_.data());
+  if (weights.head_gates.n() > 0) weigh_heads(weights.head_gates, x, tokens, dim);
   const Stopwatch watch(times_.gemm);
   if (absorbed) values_.resize(std::size_t{tokens} * heads * v_dim);
   for (std::uint32_t h = 0; h < heads && absorbed; ++h) {

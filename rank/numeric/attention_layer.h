@@ -86,6 +86,7 @@ class AttentionLayer {
   void project_heads(const Pass& pass, std::uint32_t layer, const Shard& shard, const LayerWeights& weights,
                      kvcache::KvStore& store, HeadsOfAllRanks* heads, const float* x);
   void take_gates(float* row, std::uint32_t heads, std::uint32_t token);
+  void weigh_heads(const PackedMatrix& gates, const float* x, std::uint32_t tokens, std::uint32_t dim);
   void project_latent(const Pass& pass, std::uint32_t layer, const Shard& shard, const MlaWeights& weights,
                       kvcache::KvStore& store, const float* x);
   // `dense`: keys and values, where they are not the store's.
@@ -101,7 +102,7 @@ class AttentionLayer {
   MlaExpansion expansion_;
   const std::vector<float> ones_;  // [head_dim]
   std::vector<float> projected_, queries_, latent_, attended_, values_;
-  std::vector<float> gates_;  // [tokens, q heads, head_dim]
+  std::vector<float> gates_;  // [tokens, q heads, head_dim], or one of each head
 };
 
 }  // namespace tpsim::rank

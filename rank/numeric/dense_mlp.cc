@@ -30,10 +30,12 @@ std::vector<std::size_t> best(const Row& scores, std::size_t count) {
   return order;
 }
 
-double activated(Activation activation, double g, double up) {
+double activated(Activation activation, double g, double up, double limit) {
   switch (activation) {
-    case Activation::kSilu:
-      return g / (1 + std::exp(-g)) * up;
+    case Activation::kSilu: {
+      const double gate = g / (1 + std::exp(-g));
+      return limit > 0 ? std::min(gate, limit) * std::clamp(up, -limit, limit) : gate * up;
+    }
     case Activation::kGeluTanh:
       return 0.5 * g * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g))) * up;
     case Activation::kGptOssSwiGlu: {
@@ -113,7 +115,7 @@ Rows mlp(const ModelConfig& model, const MlpWeights& weights, const Rows& x) {
   Rows inner = times(weights.gate_up, x, weights.gate_up_bias);
   for (Row& row : inner) {
     for (std::size_t i = 0; i < weights.width; ++i)
-      row[i] = activated(model.activation, row[i], row[weights.width + i]);
+      row[i] = activated(model.activation, row[i], row[weights.width + i], weights.limit);
     row.resize(weights.width);
   }
   return times(weights.down, inner, weights.down_bias);

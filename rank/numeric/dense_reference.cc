@@ -341,14 +341,17 @@ class Forward {
   }
 
   Rows head_attention(std::uint32_t i, const LayerWeights& layer, const Rows& x) const {
-    const std::size_t dim = model_.head_dim;
+    const AttentionHeads heads = model_.heads_of(model_.layers[i]);
+    const std::size_t dim = heads.head_dim;
     const bool rotates = model_.layers[i].rope != LayerConfig::kNoRope;
     const RopeConfig& rotation = model_.ropes[rotates ? model_.layers[i].rope : 0];
     const PlainRope rope = this->rope(rotation, model_.rope_dim(rotation));
     Rows qkv = times(layer.qkv, x, layer.qkv_bias);
     const std::size_t q_dim = model_.attn_output_gate ? 2 * dim : dim;  // a head's query, and its gate
-    const std::size_t first_k = model_.num_attention_heads * q_dim;
-    const std::size_t first_v = first_k + model_.num_key_value_heads * dim;
+    const std::size_t first_k = heads.num_heads * q_dim;
+    const std::size_t first_v = first_k + heads.num_kv_heads * dim;
+    Rows gates;
+    if (model_.head_gates) gates = times(layer.head_gates, x);
     const bool chunks = model_.dual_chunk.enabled();
     for (Row& row : qkv) {
       if (!model_.qk_norm_over_heads) break;
@@ -379,8 +382,8 @@ class Forward {
     std::optional<ChunkedAttention> chunked;
     if (chunks) chunked.emplace(model_.dual_chunk, rope, dim, tokens_);
     Rows joined(tokens_);
-    const std::size_t group = model_.num_attention_heads / model_.num_key_value_heads;
-    for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
+    const std::size_t group = heads.num_heads / heads.num_kv_heads;
+    for (std::size_t h = 0; h < heads.num_heads; ++h) {
       const Rows q = turned(h * q_dim, layer.q_norm);
       const Rows k = kept(turned(first_k + h / group * dim, layer.k_norm));
       const Rows v = kept(columns(qkv, first_v + h / group * dim, dim));
@@ -393,6 +396,7 @@ class Forward {
       for (std::size_t t = 0; t < tokens_; ++t) {
         for (std::size_t c = 0; model_.attn_output_gate && c < dim; ++c)
           out[t][c] /= 1 + std::exp(-qkv[t][h * q_dim + dim + c]);
+        for (std::size_t c = 0; model_.head_gates && c < dim; ++c) out[t][c] /= 1 + std::exp(-gates[t][h]);
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
       }
     }

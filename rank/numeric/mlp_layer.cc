@@ -64,7 +64,11 @@ void MlpLayer::gated(const MlpWeights& weights, const float* x, std::uint32_t to
       float* const inner = inner_.data() + std::size_t{t} * width;
       switch (model_.activation) {
         case Activation::kSilu:
-          silu_and_mul(gate, gate + width, width, inner);
+          if (weights.limit > 0) {
+            limited_silu_and_mul(gate, gate + width, width, static_cast<float>(weights.limit), inner);
+          } else {
+            silu_and_mul(gate, gate + width, width, inner);
+          }
           break;
         case Activation::kGeluTanh:
           gelu_tanh_and_mul(gate, gate + width, width, inner);

@@ -18,8 +18,9 @@
 namespace tpsim::rank {
 namespace {
 
-kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLayers& attention,
+kvcache::KvStoreConfig store_config(const ModelConfig& model, const std::vector<AttentionLayers>& kinds,
                                     const NumericOptions& options) {
+  const AttentionLayers& attention = kinds.front();
   kvcache::KvStoreConfig config;
   // Scaled latents are rounded before they are stored.
   config.format = attention.shape.scaled_latents() ? NumberFormat::kFp32 : options.kv_format;
@@ -31,6 +32,11 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const AttentionLay
     for (const LayerConfig& layer : model.layers) {
       if (!layer.linear) config.windowed.push_back(layer.sliding_window > 0);
     }
+  }
+  for (const LayerConfig& layer : model.layers) {
+    if (layer.linear || !model.has_kinds_of_heads()) continue;
+    const attention::LayerShape& shape = kinds[layer.attention].shape;
+    config.layers.push_back({shape.num_kv_heads, shape.head_dim, shape.v_head_dim});
   }
   config.num_kv_heads = attention.shape.num_kv_heads;
   config.k_dim = attention.shape.head_dim;
@@ -63,7 +69,7 @@ ParallelLayout layout_of(const NumericOptions& options, std::uint32_t tp_size) {
 std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, std::uint32_t tp_size) {
   const auto layers = attention_layers(model, make_shard(model, layout_of(options, tp_size), 0),
                                        options.kv_format, options.sparse_token_bytes);
-  return (kvcache::KvStore::bytes_per_token(store_config(model, layers.front(), options)) +
+  return (kvcache::KvStore::bytes_per_token(store_config(model, layers, options)) +
           kvcache::KvStore::bytes_per_token(index_store_config(model, options))) *
          options.num_pages * options.page_size * tp_size;
 }
@@ -122,7 +128,7 @@ NumericForward::NumericForward(const ModelConfig& model, LoadedRanks weights, Nu
     ropes_.emplace_back(rope, model_.rope_dim(rope), model_.max_position_embeddings);
   for (std::shared_ptr<const RankWeights>& loaded : weights) {
     layers_ = attention_layers(model_, loaded->shard, options_.kv_format, options_.sparse_token_bytes);
-    const kvcache::KvStoreConfig store = store_config(model_, layers_.front(), options_);
+    const kvcache::KvStoreConfig store = store_config(model_, layers_, options_);
     const LinearLayers linear = linear_layers(model_, loaded->shard);
     ranks_.push_back(
         std::make_unique<Rank>(std::move(loaded), store, linear, index_store_config(model_, options_)));

@@ -106,7 +106,9 @@ class Loader {
     return {at + "layers.0.", "fc", at};
   }
 
-  const WeightSpec& spec(std::string_view name) const { return weight_named(weights_, name); }
+  const WeightSpec& spec(std::string_view name, std::uint32_t attention = 0) const {
+    return weight_named(weights_, name, attention);
+  }
   PackedMatrix matrix(const std::string& at, std::string_view name) const {
     return reader_.matrix(at, spec(name));
   }
@@ -136,36 +138,36 @@ class Loader {
       load_mla(at, layer);
       if (model_.layers[index].indexer) load_indexer(at, layer.indexer);
     } else {
-      load_attention(at, layer, form.wide_qkv);
+      load_attention(at, model_.layers[index], layer, form.wide_qkv);
     }
     if (model_.layers[index].moe) {
-      layer.moe = load_moe(model_, shard_, weights_, reader_, at);
+      layer.moe = load_moe(model_, shard_, weights_, reader_, at, model_.layers[index]);
     } else {
       layer.mlp = load_mlp(reader_, at, spec("gate_up_proj"), spec("down_proj"), shard_.dense_mlp.rank == 0);
+      layer.mlp.limit = model_.layers[index].mlp_limit;
     }
     return layer;
   }
 
-  void load_attention(const std::string& at, LayerWeights& layer, bool wide_qkv) const {
-    std::vector<TensorSlice> slices = spec("qkv_proj").slices;
+  void load_attention(const std::string& at, const LayerConfig& config, LayerWeights& layer,
+                      bool wide_qkv) const {
+    const std::uint32_t kind = model_.has_kinds_of_heads() ? config.attention : 0;
+    const AttentionHeads heads = model_.heads_of(config);
+    std::vector<TensorSlice> slices = spec("qkv_proj", kind).slices;
     for (TensorSlice& slice : slices) {
       slice.columns *= wide_qkv ? 2 : 1;
       slice.width *= wide_qkv ? 2 : 1;
     }
     layer.qkv = reader_.matrix(at, slices, reader_.type());
-    layer.qkv_bias = reader_.bias(at, spec("qkv_proj"));
-    load_output(at, layer);
-    if (model_.has_kinds_of_heads())
-      throw_user_error(
-          "--executor numeric: layers of {} differ in their heads, which is priced and not computed; use "
-          "--executor modeled",
-          model_.architecture);
+    layer.qkv_bias = reader_.bias(at, spec("qkv_proj", kind));
+    load_output(at, layer, kind);
+    if (model_.head_gates) layer.head_gates = reader_.matrix(at, spec("g_proj", kind));
     if (model_.qk_norm_over_heads) {
       layer.q_norm = norm_over_heads(at + "self_attn.q_norm", model_.num_attention_heads, shard_.q_heads);
       layer.k_norm = norm_over_heads(at + "self_attn.k_norm", model_.num_key_value_heads, shard_.kv_heads);
     } else if (model_.qk_norm) {
-      layer.q_norm = vector(at + "self_attn.", "q_norm");
-      layer.k_norm = vector(at + "self_attn.", "k_norm");
+      layer.q_norm = vector(at + "self_attn.", "q_norm", heads.head_dim);
+      layer.k_norm = vector(at + "self_attn.", "k_norm", heads.head_dim);
     }
     if (model_.attention_sinks)
       layer.sinks = reader_.range(at + "self_attn.sinks", {model_.num_attention_heads}, shard_.q_heads.first,
@@ -202,9 +204,9 @@ class Loader {
   }
 
   // The bias is added once, after the sum over ranks.
-  void load_output(const std::string& at, LayerWeights& layer) const {
-    layer.o = matrix(at, "o_proj");
-    layer.o_bias = reader_.bias(at, spec("o_proj"));
+  void load_output(const std::string& at, LayerWeights& layer, std::uint32_t kind = 0) const {
+    layer.o = reader_.matrix(at, spec("o_proj", kind));
+    layer.o_bias = reader_.bias(at, spec("o_proj", kind));
   }
 
   void load_mla(const std::string& at, LayerWeights& layer) const {

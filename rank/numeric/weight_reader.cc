@@ -31,22 +31,27 @@ MlpWeights load_expert(const WeightReader& reader, const std::string& at,
 }
 
 // Transformers 5: gate_up_proj [experts, 2 x width, hidden], gate first; down_proj [experts, hidden, width].
+// Step 3.5: gate_proj and up_proj apart.
 MlpWeights load_fused(const WeightReader& reader, const std::string& at, std::uint64_t experts,
-                      std::uint64_t expert, std::uint64_t hidden, std::uint64_t width, Part part) {
-  const std::vector<std::uint64_t> gate_up_shape = {experts, 2 * width, hidden};
-  const std::vector<std::uint64_t> down_shape = {experts, hidden, width};
-  reader.source().require(at + "gate_up_proj", gate_up_shape);
-  reader.source().require(at + "down_proj", down_shape);
+                      std::uint64_t expert, std::uint64_t hidden, std::uint64_t width, Part part,
+                      bool apart) {
+  const std::string gate = at + (apart ? "gate_proj.weight" : "gate_up_proj");
+  const std::string up = apart ? at + "up_proj.weight" : gate;
+  const std::string down = at + (apart ? "down_proj.weight" : "down_proj");
+  const std::uint64_t rows = apart ? width : 2 * width;
+  for (const std::string& name : {gate, up}) reader.source().require(name, {experts, rows, hidden});
+  reader.source().require(down, {experts, hidden, width});
   MlpWeights mlp;
   mlp.width = static_cast<std::uint32_t>(part.count);
   mlp.gate_up = PackedMatrix(
       reader.type(), 2 * mlp.width, static_cast<std::uint32_t>(hidden), [&](std::uint32_t i, float* out) {
-        const std::uint64_t row = i < part.count ? part.first + i : width + part.first + i - part.count;
-        reader.source().read(at + "gate_up_proj", (expert * 2 * width + row) * hidden, hidden, out);
+        const bool second = i >= part.count;
+        const std::uint64_t row = part.first + i % part.count + (second && !apart ? width : 0);
+        reader.source().read(second ? up : gate, (expert * rows + row) * hidden, hidden, out);
       });
   mlp.down = PackedMatrix(
       reader.type(), static_cast<std::uint32_t>(hidden), mlp.width, [&](std::uint32_t i, float* out) {
-        reader.source().read(at + "down_proj", (expert * hidden + i) * width + part.first, part.count, out);
+        reader.source().read(down, (expert * hidden + i) * width + part.first, part.count, out);
       });
   return mlp;
 }
@@ -152,7 +157,7 @@ MlpWeights load_mlp(const WeightReader& reader, const std::string& at, const Wei
 }
 
 MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vector<WeightSpec>& weights,
-                    const WeightReader& reader, const std::string& at) {
+                    const WeightReader& reader, const std::string& at, const LayerConfig& layer) {
   const MoeConfig& config = model.moe;
   const std::uint64_t hidden = model.hidden_size;
   const std::uint64_t width = config.intermediate_size;
@@ -178,21 +183,26 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t expert = moe.first_expert + i;
     const std::string one = fmt::format("{}experts.{}.", block, expert);
-    if (model.names.experts != ExpertLayout::kRows) {
+    const bool stacked = model.names.experts == ExpertLayout::kStacked;
+    if (!stacked && model.names.experts != ExpertLayout::kRows) {
       moe.experts.push_back(
           load_columns(reader, block + "experts.", model, expert, part, shard.expert_width.rank == 0));
     } else if (mixtral && source.has(one + "w1.weight")) {
       moe.experts.push_back(load_expert(reader, one, {"w1", "w3", "w2"}, gate_up, down));
-    } else if (source.has(one + "gate_proj.weight") || !source.has(block + "experts.gate_up_proj")) {
+    } else if (!stacked &&
+               (source.has(one + "gate_proj.weight") || !source.has(block + "experts.gate_up_proj"))) {
       moe.experts.push_back(load_expert(reader, one, {"gate_proj", "up_proj", "down_proj"}, gate_up, down));
     } else {
       moe.experts.push_back(
-          load_fused(reader, block + "experts.", config.num_experts, expert, hidden, width, part));
+          load_fused(reader, block + "experts.", config.num_experts, expert, hidden, width, part, stacked));
     }
+    moe.experts.back().limit = layer.expert_limit;
   }
-  if (config.num_shared_experts > 0)
+  if (config.num_shared_experts > 0) {
     moe.shared = load_mlp(reader, at, weight_named(weights, "shared_experts.gate_up_proj"),
                           weight_named(weights, "shared_experts.down_proj"), shard.shared_experts.rank == 0);
+    moe.shared.limit = layer.mlp_limit;
+  }
   if (config.shared_gate)
     moe.shared_gate = reader.range(at + "mlp.shared_expert_gate.weight", {1, hidden}, 0, hidden);
   return moe;

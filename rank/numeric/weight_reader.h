@@ -21,6 +21,7 @@ struct MlpWeights {
   PackedMatrix gate_up, down;
   std::vector<float> gate_up_bias, down_bias;  // empty: none
   std::uint32_t width = 0;                     // of this rank
+  double limit = 0;                            // LayerConfig::mlp_limit, or of experts expert_limit
 };
 
 struct MoeWeights {
@@ -64,6 +65,7 @@ struct LayerWeights {
       post_attention_norm;  // before attention; before the MLP, or after attention
   std::vector<float> pre_feedforward_norm, post_feedforward_norm;  // Gemma 2, 3
   PackedMatrix qkv, o;
+  PackedMatrix head_gates;  // [heads, hidden]; empty: none
   std::vector<float> qkv_bias, o_bias;
   std::vector<float> q_norm, k_norm;
   std::vector<float> sinks;  // of this rank's heads
@@ -106,6 +108,6 @@ MlpWeights load_mlp(const WeightReader& reader, const std::string& at, const Wei
 
 // The router, experts and shared experts of layer `at`. `weights`: weight_list() of the rank.
 MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vector<WeightSpec>& weights,
-                    const WeightReader& reader, const std::string& at);
+                    const WeightReader& reader, const std::string& at, const LayerConfig& layer);
 
 }  // namespace tpsim::rank

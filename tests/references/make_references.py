@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import sys
+import types
 
 import safetensors.torch
 import torch
@@ -116,6 +117,18 @@ MODELS = {
                                                         original_max_position_embeddings=32)}, {}),
     "minimax-m2": ("MiniMaxM2", {"num_local_experts": 8, "num_experts_per_tok": 3, "intermediate_size": 16,
                                  "rotary_dim": 8, "use_qk_norm": True, **rope("default", partial_rotary_factor=0.5)}, {}),
+    # Layers of both kinds and with limits of both kinds, each of them felt.
+    "step3p5": ("Step3p7Text", {
+        "num_hidden_layers": 3, "num_key_value_heads": None, "num_attention_groups": 4, "num_attention_heads": 8,
+        "attention_other_setting": {"num_attention_heads": 16, "num_attention_groups": 4, "head_dim": 16},
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+        "sliding_window": 12, "use_head_wise_attn_gate": True, "moe_num_experts": 8, "moe_top_k": 3,
+        "moe_intermediate_size": 16, "share_expert_dim": 16, "moe_layers_enum": "1,2", "norm_expert_weight": True,
+        "moe_router_scaling_factor": 1.5, "swiglu_limits": [0, 0.4, 0.3], "swiglu_limits_shared": [0.3, 0.4, 0],
+        "rope_theta": [5000000.0, 10000.0, 5000000.0], "partial_rotary_factors": [0.5, 1.0, 0.5],
+        "rope_scaling": {"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 32,
+                         "low_freq_factor": 1.0, "high_freq_factor": 32.0},
+        "rms_norm_eps": 1e-5, "pad_token_id": 0}, {"hub": "Step3p5ForCausalLM"}),
     "phi3": ("Phi3", {"head_dim": None, "hidden_size": 64, "num_key_value_heads": 4, "intermediate_size": 48,
                       "sliding_window": 20, "pad_token_id": 0,
                       **rope("default", partial_rotary_factor=0.75)}, {"classic": True}),
@@ -136,15 +149,51 @@ MODELS = {
 }
 
 
+class TextAndHead(torch.nn.Module):
+    """A text model that Transformers has inside of a multimodal one alone."""
+
+    def __init__(self, config, text):
+        super().__init__()
+        self.config = config
+        self.model = text(config)
+        self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def forward(self, ids, use_cache):
+        return types.SimpleNamespace(logits=self.lm_head(self.model(ids, use_cache=use_cache).last_hidden_state))
+
+
+# Per kind of a "hub" model: what the checkpoint's own config.json and names say where Transformers' do not.
+def step_tensors(tensors):
+    out = {}
+    for key, tensor in tensors.items():
+        for ours, theirs in ((".mlp.gate.e_score_correction_bias", ".moe.router_bias"), (".mlp.gate.", ".moe.gate."),
+                             (".mlp.shared_experts.", ".share_expert."),
+                             (".mlp.experts.down_proj", ".moe.down_proj.weight")):
+            key = key.replace(ours, theirs)
+        if key.endswith(".mlp.experts.gate_up_proj"):
+            at = key.removesuffix("mlp.experts.gate_up_proj") + "moe."
+            out[at + "gate_proj.weight"], out[at + "up_proj.weight"] = tensor.chunk(2, dim=1)
+        else:
+            out[key] = tensor
+    return out
+
+
 def make_model(name):
     kind, changes, stored = MODELS[name]
     words = {key: value for key, value in {**COMMON, **changes}.items() if value is not None or key == "q_lora_rank"}
-    config = getattr(transformers, kind + "Config")(**words)
+    config = getattr(transformers, kind + "Config", None) or getattr(transformers.models.step3p7, kind + "Config")
+    config = config(**words)
     config._attn_implementation = "eager"
     config._experts_implementation = "eager"
-    model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(config).to(torch.float32).eval()
+    if "hub" in stored:
+        model = TextAndHead(config, getattr(transformers.models.step3p7.modeling_step3p7, kind + "Model"))
+        model.words = words
+    else:
+        model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(config)
+    model = model.to(torch.float32).eval()
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
-    gemma = kind.startswith("Gemma")
+    gemma = kind.startswith(("Gemma", "Step"))  # norms are stored less 1
+    large_embedding = kind.startswith("Gemma")
     hybrid = kind.startswith(("Qwen3Next", "Qwen3_5"))
 
     def fill(key, tensor):
@@ -156,7 +205,7 @@ def make_model(name):
         if "embed" in key or "lm_head" in key:
             # Where the head is the embedding, a large one says the last token again and again.
             tied = config.tie_word_embeddings
-            return normal * (0.02 if gemma else 0.1 if tied else 1)
+            return normal * (0.02 if large_embedding else 0.1 if tied else 1)
         fan_in = tensor.shape[-2 if kind == "GptOss" and tensor.dim() == 3 else -1]
         gain = 2.0 if any(part in key for part in ("q_proj", "k_proj", "q_b_proj", "kv_b_proj")) else 1.2
         return normal * gain / fan_in ** 0.5
@@ -231,7 +280,14 @@ def save(model, name, folder):
     dtype = stored.get("dtype", torch.bfloat16)
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    if stored.get("classic") or stored.get("fused") or "quantise" in stored:
+    if "hub" in stored:
+        tensors = step_tensors({key: value.to(dtype).contiguous() for key, value in model.state_dict().items()})
+        tensors = {key: value.contiguous() for key, value in tensors.items()}
+        safetensors.torch.save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        with open(os.path.join(folder, "config.json"), "w") as file:
+            json.dump({"architectures": [stored["hub"]], **model.words, "dtype": str(dtype).removeprefix("torch.")},
+                      file, indent=1)
+    elif stored.get("classic") or stored.get("fused") or "quantise" in stored:
         config = json.loads(model.config.to_json_string(use_diff=False))
         config = {key: value for key, value in config.items() if not key.startswith("_")}
         config.update(architectures=[type(model).__name__], dtype=str(dtype).removeprefix("torch."))

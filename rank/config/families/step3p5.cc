@@ -25,6 +25,38 @@ void read_step_experts(const ConfigReader& config, ModelConfig& model) {
   moe.routed_scaling_factor = config.real("moe_router_scaling_factor", 1, 1e-3, 1e3);
   for (const std::string& layer : split_list(config.text("moe_layers_enum", "")))
     model.layers[parse_count("moe_layers_enum", layer, 0, model.num_layers - 1)].moe = true;
+  model.names.experts = ExpertLayout::kStacked;
+  model.names.renamed = {{".mlp.gate.e_score_correction_bias", ".moe.router_bias"},
+                         {".mlp.gate.", ".moe.gate."},
+                         {".mlp.experts.", ".moe."},
+                         {".mlp.shared_experts.", ".share_expert."}};
+}
+
+// The entry of a layer in a list that has one for each, and perhaps for those that draft; `otherwise` where
+// there is no list.
+double of_layer(const ConfigReader& config, const char* key, std::uint32_t layer, double otherwise) {
+  if (!config.has(key)) return otherwise;
+  const Json& list = config.json()[key];
+  if (!list.is_array() || list.size() <= layer || !(list[layer].is_number() || list[layer].is_null()) ||
+      (list[layer].is_number() && !(list[layer] >= 0)))
+    throw_user_error("{}: key \"{}\" must be a list of numbers, one for each layer", config.where(), key);
+  return list[layer].is_null() ? 0 : list[layer].get<double>();
+}
+
+// Layers turn by their kind: as the first of it says, and full attention scaled, too.
+void read_step_rope(const ConfigReader& config, ModelConfig& model) {
+  Json kinds = Json::object();
+  for (std::uint32_t i = model.num_layers; i-- > 0;) {
+    const bool slides = model.layers[i].sliding_window > 0;
+    Json one = Json::object();
+    if (!slides && config.has("rope_scaling")) one = config.json()["rope_scaling"];
+    if (!one.is_object()) throw_user_error("{}: key \"rope_scaling\" must be an object", config.where());
+    one["rope_theta"] = of_layer(config, "rope_theta", i, slides ? 1e4 : 5e6);
+    one["partial_rotary_factor"] = of_layer(config, "partial_rotary_factors", i, slides ? 1 : 0.5);
+    kinds[slides ? "sliding_attention" : "full_attention"] = one;
+  }
+  const Json json = {{"rope_parameters", kinds}};
+  read_rope(ConfigReader(json, config.where()), model, {.partial_rotary_factor = 1.0});
 }
 
 void read_step3p5(const ConfigReader& config, ModelConfig& model) {
@@ -50,12 +82,12 @@ void read_step3p5(const ConfigReader& config, ModelConfig& model) {
   }
   for (const LayerConfig& layer : model.layers)
     if (layer.sliding_window > 1) model.swa_pool_window = layer.sliding_window - 1;
-  RopeConfig of_windows, of_all;  // rope_theta and partial_rotary_factors name each layer's
-  of_all.theta = 5e6;
-  of_all.partial_rotary_factor = 0.5;
-  model.ropes = {of_all, of_windows};
-  for (LayerConfig& layer : model.layers) layer.rope = layer.sliding_window > 0 ? 1 : 0;
+  read_step_rope(config, model);
   read_step_experts(config, model);
+  for (std::uint32_t i = 0; i < model.num_layers; ++i) {
+    model.layers[i].expert_limit = of_layer(config, "swiglu_limits", i, 0);
+    model.layers[i].mlp_limit = of_layer(config, "swiglu_limits_shared", i, 0);
+  }
 }
 
 constexpr std::array<Architecture, 1> kStep3p5Architectures = {{
