@@ -101,7 +101,7 @@ void softmax(float* x, std::uint32_t size) {
       x, size, [=](Vector v) { return v / sum; }, x);
 }
 
-void convolve(std::span<const float* const> inputs, std::uint64_t channels, const float* weights,
+void convolve(std::span<const float* const> inputs, std::uint64_t channels, const float* weights, bool silu,
               float* out) {
   const std::size_t kernel = inputs.size();
   for (std::uint64_t c = 0; c < channels; ++c) {
@@ -109,12 +109,14 @@ void convolve(std::span<const float* const> inputs, std::uint64_t channels, cons
     for (std::size_t i = 0; i < kernel; ++i) sum += inputs[i][c] * weights[c * kernel + i];
     out[c] = sum;
   }
+  if (!silu) return;
   lanes::map(
       out, channels, [](Vector x) { return x / (1.0F + lanes::exp(-x)); }, out);
 }
 
 void gated_delta_step(std::uint32_t k_dim, std::uint32_t v_dim, const float* q, const float* k,
-                      const float* v, float decay, float strength, float* state, float* out) {
+                      const float* v, const float* decays, std::uint32_t decay_stride, float strength,
+                      float* state, float* out) {
   constexpr float kEpsilon = 1e-6F;  // of l2norm, added to the square
   const float of_k = 1.0F / std::sqrt(lanes::dot(k, k, k_dim) + kEpsilon);
   const float of_q =
@@ -124,6 +126,7 @@ void gated_delta_step(std::uint32_t k_dim, std::uint32_t v_dim, const float* q, 
   for (std::uint32_t i = 0; i < k_dim; ++i) {
     float* const row = state + std::size_t{i} * v_dim;
     const float key = k[i] * of_k;
+    const float decay = decays[std::size_t{i} * decay_stride];
     lanes::map(
         row, v_dim, [=](Vector s) { return s * decay; }, row);
     lanes::map(

@@ -284,12 +284,16 @@ class List {
   // models/lfm2.py: two gates and what they weigh of each channel, the convolution, and the way back.
   void add_short_conv() {
     const LinearAttentionConfig& linear = model_.linear;
-    const std::uint64_t channels = linear.value_dim() / shard_.tp_size;
+    const std::uint64_t all = linear.value_dim();
+    const std::uint64_t channels = all / shard_.tp_size;
     const std::uint64_t first = channels * shard_.tp_rank;
-    add("in_proj", Sharding::kColumn, linear.num_layers,
-        {rows_of("conv.in_proj", 3 * linear.value_dim(), hidden_, 3 * first, 3 * channels)});
+    const auto part = [&](std::uint64_t place) {
+      return rows_of("conv.in_proj", 3 * all, hidden_, place * all + first, channels);
+    };
+    // What is weighed, the gate before the convolution and the one behind it.
+    add("in_proj", Sharding::kColumn, linear.num_layers, {part(2), part(0), part(1)});
     add("out_proj", Sharding::kRow, linear.num_layers,
-        {columns_of("conv.out_proj", hidden_, linear.value_dim(), first, channels)});
+        {columns_of("conv.out_proj", hidden_, all, first, channels)});
   }
 
   // models/kimi_linear.py: queries, keys and values; decays and output gates by way of one head's width,
@@ -297,15 +301,23 @@ class List {
   void add_kda() {
     const LinearAttentionConfig& linear = model_.linear;
     const std::uint64_t heads = linear.num_key_heads / shard_.tp_size;
-    const std::uint64_t mine = heads * linear.key_head_dim;
     const std::uint64_t width = linear.key_head_dim;
     const std::uint32_t layers = linear.num_layers;
-    add("qkv_proj.kda", Sharding::kColumn, layers, {whole("self_attn.qkv_proj", 3 * mine, hidden_)});
-    add("fg_a_proj", Sharding::kReplicated, layers, {whole("self_attn.fg_a_proj", 2 * width, hidden_)});
-    add("f_b_proj", Sharding::kColumn, layers, {whole("self_attn.f_b_proj", mine, width)});
-    add("g_b_proj", Sharding::kColumn, layers, {whole("self_attn.g_b_proj", mine, width)});
-    add("b_proj", Sharding::kColumn, layers, {whole("self_attn.b_proj", heads, hidden_)});
-    add("o_proj.kda", Sharding::kRow, layers, {whole("self_attn.o_proj", hidden_, mine)});
+    // Of this rank's heads.
+    const auto rows = [&](const char* name, std::uint64_t of_head, std::uint64_t columns) {
+      return rows_of(std::string("self_attn.") + name, linear.num_key_heads * of_head, columns,
+                     heads * shard_.tp_rank * of_head, heads * of_head);
+    };
+    add("qkv_proj.kda", Sharding::kColumn, layers,
+        {rows("q_proj", width, hidden_), rows("k_proj", width, hidden_), rows("v_proj", width, hidden_)});
+    add("fg_a_proj", Sharding::kReplicated, layers,
+        {whole("self_attn.f_a_proj", width, hidden_), whole("self_attn.g_a_proj", width, hidden_)});
+    add("f_b_proj", Sharding::kColumn, layers, {rows("f_b_proj", width, width)});
+    add("g_b_proj", Sharding::kColumn, layers, {rows("g_b_proj", width, width)});
+    add("b_proj", Sharding::kColumn, layers, {rows("b_proj", 1, hidden_)});
+    add("o_proj.kda", Sharding::kRow, layers,
+        {columns_of("self_attn.o_proj", hidden_, linear.num_key_heads * width, heads * shard_.tp_rank * width,
+                    heads * width)});
   }
 
   // Layers that have keys and values.

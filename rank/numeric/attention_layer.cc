@@ -197,10 +197,13 @@ void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const
   const Stopwatch watch(times_.other);
   const bool scaled = pass.plan(model_.layers[layer].attention).shape.scaled_latents();
   const std::uint32_t rope = model_.layers[layer].rope;
+  const auto turn = [&](std::uint32_t t, float* part) {
+    if (rope != LayerConfig::kNoRope) pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), part);
+  };
   pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
     float* const key = values_.data() + std::size_t{t} * k_dim;
     rms_norm(key, mla.kv_lora_rank, weights.kv_a_norm.data(), 0, eps, key);
-    pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), key + mla.kv_lora_rank);
+    turn(t, key + mla.kv_lora_rank);
     if (scaled) attention::round_scaled_latent(key, mla.kv_lora_rank, mla.qk_rope_head_dim);
     store.store(model_.layers[layer].kv_layer, pass.slot(t), key, nullptr);
     for (std::uint32_t h = 0; h < heads; ++h) {
@@ -212,7 +215,7 @@ void AttentionLayer::project_latent(const Pass& pass, std::uint32_t layer, const
         std::memcpy(queries_.data() + head * q_dim, query, mla.qk_nope_head_dim * sizeof(float));
       }
       std::memcpy(turned, query + mla.qk_nope_head_dim, mla.qk_rope_head_dim * sizeof(float));
-      pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), turned);
+      turn(t, turned);
     }
   });
 }

@@ -319,7 +319,10 @@ class Forward {
   }
 
   Rows attention(std::uint32_t i, const LayerWeights& layer, const Rows& x) {
-    if (model_.layers[i].linear) return linear_attention(layer.linear, x);
+    if (model_.layers[i].linear) {
+      return model_.linear.kind == LinearKind::kShortConv ? short_conv(layer.linear, x)
+                                                          : linear_attention(layer.linear, x);
+    }
     return model_.is_mla() ? latent_attention(i, layer, x) : head_attention(i, layer, x);
   }
 
@@ -455,8 +458,24 @@ class Forward {
     return out;
   }
 
-  // The gated delta rule (Yang et al. 2024): S <- exp(g) S (I - b k k^T) + b v k^T, o = S q, S [v_dim,
-  // k_dim].
+  // LFM2: in [x, B, C], y = C conv(B x).
+  Rows short_conv(const LinearAttentionWeights& layer, const Rows& x) const {
+    const std::size_t channels = model_.hidden_size;
+    const std::size_t kernel = model_.linear.conv_kernel;
+    const Rows in = times(layer.qkvz, x);
+    Rows out(tokens_, Row(channels, 0.0));
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      for (std::size_t c = 0; c < channels; ++c) {
+        for (std::size_t i = 0; i < kernel && i <= t; ++i)
+          out[t][c] += in[t - i][c] * in[t - i][channels + c] * layer.conv[c * kernel + kernel - 1 - i];
+        out[t][c] *= in[t][2 * channels + c];
+      }
+    }
+    return times(layer.out, out);
+  }
+
+  // The gated delta rule (Yang et al. 2024): S <- S exp(g) (I - b k k^T) + b v k^T, o = S q, S [v_dim,
+  // k_dim]; g is a number, or with KDA a diagonal matrix.
   Rows linear_attention(const LinearAttentionWeights& layer, const Rows& x) const {
     const LinearAttentionConfig& linear = model_.linear;
     const std::size_t k_dim = linear.key_head_dim;
@@ -465,6 +484,13 @@ class Forward {
     const std::size_t channels = 2 * linear.key_dim() + linear.value_dim();
     const Rows in = times(layer.qkvz, x);  // channels of the convolution, then gates of the output
     const Rows ba = times(layer.ba, x);    // write strengths, then decays
+    const bool kda = linear.kind == LinearKind::kKda;
+    Rows paces, gates;
+    if (kda) {
+      const Rows narrow = times(layer.narrow, x);
+      paces = times(layer.decays, columns(narrow, 0, k_dim));
+      gates = times(layer.gates, columns(narrow, k_dim, k_dim));
+    }
     Rows joined(tokens_);
     std::vector<Rows> states(linear.num_value_heads, Rows(v_dim, Row(k_dim, 0.0)));
     for (std::size_t t = 0; t < tokens_; ++t) {
@@ -479,25 +505,29 @@ class Forward {
         const Row q = unit(qkv.data() + key_head * k_dim, k_dim);
         const Row k = unit(qkv.data() + linear.key_dim() + key_head * k_dim, k_dim);
         const double* const v = qkv.data() + std::size_t{2} * linear.key_dim() + h * v_dim;
-        const double pace = ba[t][linear.num_value_heads + h] + layer.dt_bias[h];
-        const double decay = std::exp(-std::exp(double{layer.a_log[h]}) * std::log1p(std::exp(pace)));
+        Row decay;
+        for (std::size_t i = 0; i < k_dim; ++i) {
+          const std::size_t of = kda ? h * k_dim + i : h;
+          const double pace = (kda ? paces[t][of] : ba[t][linear.num_value_heads + h]) + layer.dt_bias[of];
+          decay.push_back(std::exp(-std::exp(double{layer.a_log[h]}) * std::log1p(std::exp(pace))));
+        }
         const double strength = 1 / (1 + std::exp(-ba[t][h]));
         Row out;
         for (std::size_t j = 0; j < v_dim; ++j) {
           Row& row = states[h][j];
           double known = 0;
-          for (std::size_t i = 0; i < k_dim; ++i) known += row[i] * k[i];
+          for (std::size_t i = 0; i < k_dim; ++i) known += (row[i] *= decay[i]) * k[i];
           double said = 0;
           for (std::size_t i = 0; i < k_dim; ++i) {
-            row[i] = decay * (row[i] - strength * known * k[i]) + strength * v[j] * k[i];
+            row[i] += strength * (v[j] - known) * k[i];
             said += row[i] * q[i] / std::sqrt(static_cast<double>(k_dim));
           }
           out.push_back(said);
         }
         out = rms_norm(out, layer.norm, model_.rms_norm_eps, 0);
         for (std::size_t j = 0; j < v_dim; ++j) {
-          const double z = in[t][channels + h * v_dim + j];
-          joined[t].push_back(out[j] * z / (1 + std::exp(-z)));
+          const double z = kda ? gates[t][h * v_dim + j] : in[t][channels + h * v_dim + j];
+          joined[t].push_back(out[j] * (kda ? 1 : z) / (1 + std::exp(-z)));
         }
       }
     }
@@ -508,7 +538,9 @@ class Forward {
   Rows latent_attention(std::uint32_t i, const LayerWeights& layer, const Rows& x) {
     const MlaConfig& mla = model_.mla;
     const MlaWeights& weights = layer.mla;
-    const PlainRope rope = this->rope(model_.ropes[model_.layers[i].rope], mla.qk_rope_head_dim);
+    const bool rotates = model_.layers[i].rope != LayerConfig::kNoRope;
+    const PlainRope rope =
+        this->rope(model_.ropes[rotates ? model_.layers[i].rope : 0], mla.qk_rope_head_dim);
     Rows q_in = x;
     if (mla.q_lora_rank > 0) {
       q_in = times(weights.q_a, x);
@@ -523,7 +555,7 @@ class Forward {
       const auto cut = joint[t].begin() + mla.kv_lora_rank;
       latent.push_back(rms_norm(Row(joint[t].begin(), cut), weights.kv_a_norm, model_.rms_norm_eps, 0));
       shared.emplace_back(cut, joint[t].end());
-      rope.rotate(shared.back().data(), t);
+      if (rotates) rope.rotate(shared.back().data(), t);
     }
     LatentKeys exact = {latent, shared, {}};
     keep_latents(latent, shared);
@@ -533,7 +565,8 @@ class Forward {
     Rows joined(tokens_);
     for (std::size_t h = 0; h < model_.num_attention_heads; ++h) {
       Rows queries = columns(q, h * model_.head_dim, model_.head_dim);
-      for (std::size_t t = 0; t < tokens_; ++t) rope.rotate(queries[t].data() + mla.qk_nope_head_dim, t);
+      for (std::size_t t = 0; rotates && t < tokens_; ++t)
+        rope.rotate(queries[t].data() + mla.qk_nope_head_dim, t);
       Rows out = attend_latents(i, h, queries, kept, kept, 0, 0);
       for (const auto& [first, last] : kept_.expanded_passes) {
         const Rows of_pass = attend_latents(i, h, queries, kept, exact, first, last);

@@ -1,5 +1,6 @@
-// A gated delta-net layer on one rank: projections, convolution, the rule itself (gated_delta_step), the
-// gated norm of its outputs, and the rank's part of the output projection.
+// A layer with a state in place of keys and values on one rank: gated delta-nets and KDA (projections,
+// convolution, the rule itself (gated_delta_step), the gated norm of its outputs, and the rank's part of the
+// output projection), and LFM2's short convolutions between two gates.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +17,9 @@
 
 namespace tpsim::rank {
 
-// What the gated delta-net layers of one rank keep for each request: the last tokens before the convolution
-// and a matrix for each value head, in fp32. SGLang's MambaPool, by its slots; without a radix pool, where a
-// request has one from its first token to its last, by the row of the request-to-page table.
+// What the linear layers of one rank keep for each request: the last tokens before the convolution and a
+// matrix for each value head (none in LFM2), in fp32. SGLang's MambaPool, by its slots; without a radix pool,
+// where a request has one from its first token to its last, by the row of the request-to-page table.
 class GatedDeltaStates {
  public:
   explicit GatedDeltaStates(const LinearLayers& layers) : layers_(layers) {}
@@ -77,10 +78,22 @@ class LinearAttentionLayer {
   const ModelConfig& model_;
   ThreadPool& pool_;
   NumericTimes& times_;
-  std::vector<float> projected_;  // [tokens, conv_dim + values]: q, k, v, then the gate of the output
-  std::vector<float> gates_;      // [tokens, 2 x value heads]: b, then a
-  std::vector<float> convolved_;  // [tokens, conv_dim]
-  std::vector<float> attended_;   // [tokens, values]
+  // What the output is weighed by and how fast states fade, where projections of low rank say it.
+  void project_narrow(const LinearAttentionWeights& weights, const float* x, std::uint32_t tokens);
+  void short_conv(const Pass& pass, std::uint32_t index, const LinearLayers& layers,
+                  const LinearAttentionWeights& weights, GatedDeltaStates& states);
+  void delta_rule(const Pass& pass, std::uint32_t index, const LinearLayers& layers,
+                  const LinearAttentionWeights& weights, GatedDeltaStates& states);
+  // Of head `head` and token `t`: fills `decays`, one for each element of a key or one for all, and says how
+  // far they are apart.
+  std::uint32_t decays_of(const LinearLayers& layers, const LinearAttentionWeights& weights,
+                          std::uint32_t head, std::size_t t, std::vector<float>& decays) const;
+
+  std::vector<float> projected_;                       // [tokens, qkvz.n()]: what is convolved, then gates
+  std::vector<float> gates_;                           // [tokens, ba.n()]: b, then a
+  std::vector<float> narrow_, decays_, output_gates_;  // KDA
+  std::vector<float> convolved_;                       // [tokens, conv_dim]
+  std::vector<float> attended_;                        // [tokens, values]
   std::vector<GatedDeltaStates::State*> of_request_;
   // Of each request, where its pass takes a snapshot: after `count` of its new tokens (at least one).
   struct Snapshot {

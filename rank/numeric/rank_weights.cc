@@ -128,12 +128,8 @@ class Loader {
       layer.pre_feedforward_norm = vector(at, "pre_feedforward_layernorm");
       layer.post_feedforward_norm = vector(at, "post_feedforward_layernorm");
     }
-    if (model_.layers[index].linear && model_.linear.kind != LinearKind::kGatedDelta)
-      throw_user_error(
-          "--executor numeric: the linear layers of {} are priced and not computed; use --executor modeled",
-          model_.architecture);
     if (model_.layers[index].linear) {
-      load_linear_attention(at, layer.linear);
+      load_linear(at, layer.linear);
     } else if (model_.is_mla()) {
       load_mla(at, layer);
       if (model_.layers[index].indexer) load_indexer(at, layer.indexer);
@@ -179,7 +175,37 @@ class Loader {
     return reader_.range(name + ".weight", {all * dim}, mine.first * dim, mine.count() * dim);
   }
 
-  void load_linear_attention(const std::string& at, LinearAttentionWeights& out) const {
+  void load_linear(const std::string& at, LinearAttentionWeights& out) const {
+    switch (model_.linear.kind) {
+      case LinearKind::kGatedDelta:
+        return load_gated_delta(at, out);
+      case LinearKind::kKda:
+        return load_kda(at, out);
+      case LinearKind::kShortConv:
+        out.qkvz = matrix(at, "in_proj");
+        out.out = matrix(at, "out_proj");
+        return add_channels(at + "conv.conv.weight", model_.hidden_size, 0, model_.hidden_size, out);
+    }
+  }
+
+  // This rank's part of `of_all` channels from the `from`-th on, of a convolution of `channels`.
+  void add_channels(const std::string& name, std::uint64_t channels, std::uint64_t from, std::uint64_t of_all,
+                    LinearAttentionWeights& out) const {
+    const std::uint64_t kernel = model_.linear.conv_kernel;
+    const std::uint64_t mine = of_all / shard_.tp_size;
+    const std::vector<float> part =
+        reader_.range(name, {channels, 1, kernel}, (from + mine * shard_.tp_rank) * kernel, mine * kernel);
+    out.conv.insert(out.conv.end(), part.begin(), part.end());
+  }
+
+  // This rank's part of a vector that is cut by heads.
+  std::vector<float> of_heads(const std::string& name, const std::vector<std::uint64_t>& shape,
+                              std::uint64_t elements) const {
+    const std::uint64_t mine = elements / shard_.tp_size;
+    return reader_.range(name, shape, mine * shard_.tp_rank, mine);
+  }
+
+  void load_gated_delta(const std::string& at, LinearAttentionWeights& out) const {
     out.qkvz = matrix(at, "in_proj_qkvz");
     out.ba = matrix(at, "in_proj_ba");
     out.out = matrix(at, "out_proj");
@@ -187,20 +213,31 @@ class Loader {
     const std::string name = at + "linear_attn.";
     const std::uint64_t keys = linear.key_dim();
     const std::uint64_t values = linear.value_dim();
-    const std::uint64_t kernel = linear.conv_kernel;
-    const auto channels = [&](std::uint64_t from, std::uint64_t of_all) {
-      const std::uint64_t mine = of_all / shard_.tp_size;
-      const std::vector<float> part = reader_.range(name + "conv1d.weight", {2 * keys + values, 1, kernel},
-                                                    (from + mine * shard_.tp_rank) * kernel, mine * kernel);
-      out.conv.insert(out.conv.end(), part.begin(), part.end());
-    };
-    channels(0, keys);
-    channels(keys, keys);
-    channels(2 * keys, values);
-    const std::uint64_t heads = spec("A_log").n;
-    out.a_log = reader_.range(name + "A_log", {linear.num_value_heads}, heads * shard_.tp_rank, heads);
-    out.dt_bias = reader_.range(name + "dt_bias", {linear.num_value_heads}, heads * shard_.tp_rank, heads);
+    const std::uint64_t channels = 2 * keys + values;
+    add_channels(name + "conv1d.weight", channels, 0, keys, out);
+    add_channels(name + "conv1d.weight", channels, keys, keys, out);
+    add_channels(name + "conv1d.weight", channels, 2 * keys, values, out);
+    const std::uint64_t heads = linear.num_value_heads;
+    out.a_log = of_heads(name + "A_log", {heads}, heads);
+    out.dt_bias = of_heads(name + "dt_bias", {heads}, heads);
     out.norm = reader_.vector(name + "norm.weight", linear.value_head_dim);
+  }
+
+  void load_kda(const std::string& at, LinearAttentionWeights& out) const {
+    out.qkvz = matrix(at, "qkv_proj.kda");
+    out.ba = matrix(at, "b_proj");
+    out.out = matrix(at, "o_proj.kda");
+    out.narrow = matrix(at, "fg_a_proj");
+    out.decays = matrix(at, "f_b_proj");
+    out.gates = matrix(at, "g_b_proj");
+    const LinearAttentionConfig& linear = model_.linear;
+    const std::string name = at + "self_attn.";
+    const std::uint64_t keys = linear.key_dim();
+    for (const char* conv : {"q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"})
+      add_channels(name + conv, keys, 0, keys, out);
+    out.a_log = of_heads(name + "A_log", {1, 1, linear.num_key_heads, 1}, linear.num_key_heads);
+    out.dt_bias = of_heads(name + "dt_bias", {keys}, keys);
+    out.norm = reader_.vector(name + "o_norm.weight", linear.value_head_dim);
   }
 
   // The bias is added once, after the sum over ranks.

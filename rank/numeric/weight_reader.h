@@ -51,11 +51,13 @@ struct IndexerWeights {
   std::vector<float> k_norm, k_norm_bias;
 };
 
-// A gated delta-net. Of each kind, what belongs to this rank's heads, in their order.
+// A linear layer (LinearKind). Of each kind, what belongs to this rank's heads, in their order.
 struct LinearAttentionWeights {
-  PackedMatrix qkvz;  // q, k, v, and the gate of the output
-  PackedMatrix ba;    // write strengths, then decays, of the value heads
+  PackedMatrix qkvz;  // q, k, v, and the gate of the output; KDA: q, k, v; LFM2: as in_proj of weight_list()
+  PackedMatrix ba;    // write strengths, then decays, of the value heads; KDA: strengths
   PackedMatrix out;
+  // KDA: decays and gates of the output, of every channel, by way of one head's width each.
+  PackedMatrix narrow, decays, gates;
   std::vector<float> conv;  // [channels of q, k and v, conv_kernel]
   std::vector<float> a_log, dt_bias, norm;
 };

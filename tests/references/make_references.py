@@ -12,6 +12,7 @@ all of it together stays under 6 MB, which the script checks.
 
 import json
 import os
+import re
 import shutil
 import sys
 import types
@@ -50,6 +51,8 @@ HYBRID = {"num_hidden_layers": 3, "layer_types": ["linear_attention", "full_atte
 def rope(kind, **more):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **more}}
 
+
+SHORT_CONV = {"head_dim": None, "hidden_size": 64, "conv_L_cache": 3, "norm_eps": 1e-5, **rope("default")}
 
 # NAME: (architecture, config, how it is stored).
 # Stored: "quantise": weights are replaced by what their quantisation stands for (quantised.py); the weights' dtype; "classic": config.json and expert tensors as Transformers 4 wrote them; "shards":
@@ -129,6 +132,18 @@ MODELS = {
         "rope_scaling": {"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 32,
                          "low_freq_factor": 1.0, "high_freq_factor": 32.0},
         "rms_norm_eps": 1e-5, "pad_token_id": 0}, {"hub": "Step3p5ForCausalLM"}),
+    "lfm2": ("Lfm2", {**SHORT_CONV, "num_hidden_layers": 4, "intermediate_size": 96, "block_multiple_of": 16,
+                      "layer_types": ["conv", "full_attention", "conv", "conv"]}, {}),
+    "lfm2-moe": ("Lfm2Moe", {**SHORT_CONV, "num_hidden_layers": 3, "layer_types": ["conv", "conv", "full_attention"],
+                             "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16,
+                             "num_dense_layers": 1, "routed_scaling_factor": 1.5}, {}),
+    "kimi-linear": ("KimiLinear", {
+        **MLA, "num_hidden_layers": 3, "q_lora_rank": None, "n_routed_experts": None, "num_experts": 8,
+        "num_experts_per_tok": None, "num_experts_per_token": 3, "n_shared_experts": None, "num_shared_experts": 1,
+        "moe_renormalize": True, "num_expert_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5,
+        "rms_norm_eps": 1e-6, "max_position_embeddings": None, "model_max_length": 256,
+        "linear_attn_config": {"kda_layers": [1, 3], "full_attn_layers": [2], "num_heads": 8, "head_dim": 8,
+                               "short_conv_kernel_size": 4}, "pad_token_id": 0}, {"as_published": True}),
     "phi3": ("Phi3", {"head_dim": None, "hidden_size": 64, "num_key_value_heads": 4, "intermediate_size": 48,
                       "sliding_window": 20, "pad_token_id": 0,
                       **rope("default", partial_rotary_factor=0.75)}, {"classic": True}),
@@ -309,6 +324,18 @@ def save(model, name, folder):
     else:
         model.to(dtype).save_pretrained(folder, max_shard_size="100KB" if stored.get("shards") else "1GB")
         model.to(torch.float32)
+    if stored.get("as_published"):
+        # Kimi Linear: Transformers calls the dense MLPs that it writes as the experts are called, and the context
+        # otherwise than others.
+        path = os.path.join(folder, "model.safetensors")
+        tensors = {re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", key): tensor
+                   for key, tensor in safetensors.torch.load_file(path).items()}
+        safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+        with open(os.path.join(folder, "config.json")) as file:
+            config = json.load(file)
+        config["max_position_embeddings"] = config.pop("model_max_length")
+        with open(os.path.join(folder, "config.json"), "w") as file:
+            json.dump(config, file, indent=1)
     for extra in ("generation_config.json",):
         path = os.path.join(folder, extra)
         if os.path.exists(path):

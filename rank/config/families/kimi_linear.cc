@@ -45,8 +45,15 @@ void read_kimi_linear(const ConfigReader& config, ModelConfig& model) {
   moe.top_k = config.number("num_experts_per_token", 1, kMostExperts);
   moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidestExpert);
   moe.num_shared_experts = config.number_or("num_shared_experts", 1, 0);
+  model.names.renamed = {{".mlp.shared_experts.", ".block_sparse_moe.shared_experts."}};
   moe.scoring = ExpertScoring::kSigmoid;
   moe.normalize_weights = config.flag("moe_renormalize", true);
+  moe.num_groups = config.number_or("num_expert_group", 1);
+  moe.topk_groups = config.number_or("topk_group", 1);
+  moe.group_score_top2 = true;
+  if (moe.num_experts % moe.num_groups != 0 || moe.topk_groups > moe.num_groups)
+    throw_user_error("{}: num_expert_group {} must divide num_experts {} and be at least topk_group {}",
+                     config.where(), moe.num_groups, moe.num_experts, moe.topk_groups);
   moe.routed_scaling_factor = config.real("routed_scaling_factor", 1, 1e-3, 1e3);
   const std::uint32_t dense = config.number_or("first_k_dense_replace", 1, 0);
   for (std::uint32_t i = dense; i < model.num_layers; ++i) model.layers[i].moe = true;

@@ -45,12 +45,25 @@ void read_lfm2(const ConfigReader& config, ModelConfig& model) {
     throw_user_error("{}: layers must be of both kinds, full_attention and conv, and are of one",
                      config.where());
   linear.kind = LinearKind::kShortConv;
+  if (config.flag("conv_bias", false))
+    throw_user_error("{}: key \"conv_bias\" is true; convolutions with biases are not known", config.where());
   linear.num_value_heads = model.hidden_size;
   linear.value_head_dim = 1;
   linear.conv_kernel = config.number_or("conv_L_cache", 3, 2);
   if (linear.conv_kernel > 64)
     throw_user_error("{}: key \"conv_L_cache\" is {}, more than 64", config.where(), linear.conv_kernel);
   read_rope(config, model, {.theta = 1e6});
+  model.names.renamed = {{"model.norm.", "model.embedding_norm."},
+                         {".input_layernorm.", ".operator_norm."},
+                         {".post_attention_layernorm.", ".ffn_norm."},
+                         {".self_attn.o_proj.", ".self_attn.out_proj."},
+                         {".self_attn.q_norm.", ".self_attn.q_layernorm."},
+                         {".self_attn.k_norm.", ".self_attn.k_layernorm."},
+                         {".mlp.gate.e_score_correction_bias", ".feed_forward.expert_bias"},
+                         {".mlp.", ".feed_forward."},
+                         {".gate_proj.", ".w1."},
+                         {".up_proj.", ".w3."},
+                         {".down_proj.", ".w2."}};
   if (!experts) return;
   MoeConfig& moe = model.moe;
   moe.num_experts = config.number("num_experts", 1, kMostExperts);
@@ -58,6 +71,10 @@ void read_lfm2(const ConfigReader& config, ModelConfig& model) {
   moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidestExpert);
   moe.scoring = ExpertScoring::kSigmoid;
   moe.normalize_weights = config.flag("norm_topk_prob", true);
+  moe.routed_scaling_factor = config.real("routed_scaling_factor", 1, 1e-3, 1e3);
+  if (!config.flag("use_expert_bias", true))
+    throw_user_error("{}: key \"use_expert_bias\" is false; routers without a bias are not known",
+                     config.where());
   const std::uint32_t dense = config.number_or("num_dense_layers", 2, 0);
   for (std::uint32_t i = dense; i < model.num_layers; ++i) model.layers[i].moe = true;
 }

@@ -329,8 +329,8 @@ class Schedules(Numeric):
         return first + later + [system + fresh(5), documents[1] + fresh(3), first[2] + fresh(2)]
 
     def test_states_of_prefixes(self):
-        """Gated delta-nets go on from states that the radix pool kept: the same tokens."""
-        for model in ("qwen3-next", "qwen3.5-moe"):
+        """Linear layers go on from states that the radix pool kept: the same tokens."""
+        for model in ("qwen3-next", "qwen3.5-moe", "lfm2", "kimi-linear"):
             prompts = self.prompts_that_go_on(model)
             plain = self.generate(model, prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=30)
             for extra in (

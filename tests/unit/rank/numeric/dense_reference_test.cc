@@ -77,7 +77,8 @@ TEST(GoldenModels, ThereIsOneOfEachArchitecture) {
         "Gemma2ForCausalLM",     "Gemma3ForCausalLM",     "MixtralForCausalLM",     "Qwen3MoeForCausalLM",
         "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM",
         "GptOssForCausalLM",     "Llama4ForCausalLM",     "Glm4MoeForCausalLM",     "MiniMaxM2ForCausalLM",
-        "Phi3ForCausalLM",       "Qwen3NextForCausalLM",  "Qwen3_5MoeForCausalLM",  "Step3p5ForCausalLM"}) {
+        "Phi3ForCausalLM",       "Qwen3NextForCausalLM",  "Qwen3_5MoeForCausalLM",  "Step3p5ForCausalLM",
+        "Lfm2ForCausalLM",       "Lfm2MoeForCausalLM",    "KimiLinearForCausalLM"}) {
     EXPECT_NE(std::find(seen.begin(), seen.end(), wanted), seen.end()) << wanted;
   }
 }
