@@ -11,6 +11,7 @@
 #include "kvcache/pools/pool.h"
 #include "scheduler/records.h"
 #include "scheduler/releases/sglang_release.h"
+#include "scheduler/router/router.h"
 #include "scheduler/speculation.h"
 
 namespace tpsim::scheduler {
@@ -189,7 +190,8 @@ struct LoadConfig {
   std::vector<std::uint32_t> prompts_before;
   std::uint32_t warmup_requests = 0;
   bool flush_cache = false;  // the run begins with an empty cache
-  FrontEndConfig front_end;
+  FrontEndConfig front_end;  // of each replica
+  RouterConfig router;       // where there are several
 };
 
 }  // namespace tpsim::scheduler

@@ -40,19 +40,29 @@ std::size_t DataParallelGroup::dispatch() {
   if (ranks_.size() == 1) return 0;
   if (config_.data_parallel.load_balance == LoadBalanceMethod::kRoundRobin)
     return std::exchange(next_rank_, (next_rank_ + 1) % ranks_.size());
-  const auto requests = [](const Rank& rank) {
-    return rank.scheduler->waiting_queue().size() + rank.scheduler->num_running();
-  };
-  const auto tokens = [&](const Rank& rank) {
-    if (config_.data_parallel.load_balance == LoadBalanceMethod::kTotalRequests) return std::uint64_t{0};
-    std::uint64_t total = rank.scheduler->pool().use(kvcache::kKvPool).held;
-    for (const Req* req : rank.scheduler->waiting_queue()) total += req->full_len();
-    return total;
-  };
-  const auto least = std::min_element(ranks_.begin(), ranks_.end(), [&](const Rank& a, const Rank& b) {
-    return std::pair(tokens(a), requests(a)) < std::pair(tokens(b), requests(b));
+  const bool by_tokens = config_.data_parallel.load_balance == LoadBalanceMethod::kTotalTokens;
+  const auto least = std::ranges::min_element(ranks_, {}, [by_tokens](const Rank& rank) {
+    const Load load = load_of(rank);
+    return std::pair(by_tokens ? load.tokens : 0, load.requests);
   });
   return static_cast<std::size_t>(least - ranks_.begin());
+}
+
+DataParallelGroup::Load DataParallelGroup::load_of(const Rank& rank) {
+  Load load{rank.scheduler->waiting_queue().size() + rank.scheduler->num_running(),
+            rank.scheduler->pool().use(kvcache::kKvPool).held};
+  for (const Req* req : rank.scheduler->waiting_queue()) load.tokens += req->full_len();
+  return load;
+}
+
+DataParallelGroup::Load DataParallelGroup::load() const {
+  Load sum;
+  for (const Rank& rank : ranks_) {
+    const Load load = load_of(rank);
+    sum.requests += load.requests;
+    sum.tokens += load.tokens;
+  }
+  return sum;
 }
 
 void DataParallelGroup::add_request(std::uint64_t id, RequestPtr source, double now) {

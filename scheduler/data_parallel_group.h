@@ -88,6 +88,9 @@ class DataParallelGroup {
   Totals totals() const;
   Totals totals_of(std::size_t rank) const;
   const Scheduler& scheduler(std::size_t rank) const { return *ranks_[rank].scheduler; }
+  // What a dispatcher balances: requests that run or wait, and the tokens that they hold or ask for.
+  using Load = RoutedReplicas::Load;
+  Load load() const;
   // The report of the pools of states.
   void write_states(proto::RunReport& report) const;
   std::uint64_t retractions() const;
@@ -121,6 +124,7 @@ class DataParallelGroup {
     }
   };
 
+  static Load load_of(const Rank& rank);
   std::size_t dispatch();
   void synchronise(LockstepBatch& batch);
   void account(const LockstepBatch& batch);

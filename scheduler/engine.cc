@@ -3,9 +3,13 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "proto/base/stop_flag.h"
@@ -16,6 +20,7 @@
 #include "scheduler/records.h"
 #include "scheduler/replica.h"
 #include "scheduler/req.h"
+#include "scheduler/router/router.h"
 
 namespace tpsim::scheduler {
 namespace {
@@ -59,25 +64,50 @@ void write_speculation(const SpeculationConfig& config, const std::vector<std::u
     report.mutable_speculation()->add_accept_length_fraction(static_cast<double>(count) / steps);
 }
 
+// Adds what another replica of the same configuration did to `report`: the pools and the host's seconds of
+// all.
+void add_replica(const proto::RunReport& replica, proto::RunReport& report) {
+  report.set_kv_pool_tokens(report.kv_pool_tokens() + replica.kv_pool_tokens());
+  report.set_swa_pool_tokens(report.swa_pool_tokens() + replica.swa_pool_tokens());
+  report.set_state_pool_slots(report.state_pool_slots() + replica.state_pool_slots());
+  report.set_peak_states(report.peak_states() + replica.peak_states());
+  report.set_state_hits(report.state_hits() + replica.state_hits());
+  report.set_state_missed_tokens(report.state_missed_tokens() + replica.state_missed_tokens());
+  report.set_evicted_states(report.evicted_states() + replica.evicted_states());
+  if (!replica.has_host_seconds()) return;
+  proto::HostSeconds& sum = *report.mutable_host_seconds();
+  const google::protobuf::Reflection& fields = *sum.GetReflection();
+  for (int i = 0; i < sum.GetDescriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = sum.GetDescriptor()->field(i);
+    fields.SetDouble(&sum, field,
+                     fields.GetDouble(sum, field) + fields.GetDouble(replica.host_seconds(), field));
+  }
+}
+
 // What a run leaves behind: the scheduler's part of its report, and the records of its requests and steps,
 // which go to an observer as they come.
 class RunRecorder {
  public:
   // All references must outlive it.
   RunRecorder(const SchedulerConfig& config, const LoadConfig& load, const Offered& offered,
-              RunObserver& observer)
+              std::uint32_t replicas, RunObserver& observer)
       : speculation_(config.speculation),
         offered_(offered),
         observer_(observer),
-        metrics_(load.goodput, config.pipeline.staged()),
-        overload_(offered.rate, offered.last_arrival) {}
+        metrics_(load.goodput, config.pipeline.staged(), replicas),
+        overload_(offered.rate, offered.last_arrival),
+        first_token_seconds_(replicas > 1 ? load.router.first_token_seconds : 0),
+        of_replicas_(replicas > 1 ? replicas : 0) {}
 
-  // What happens between the two is a warm-up, of which nothing is kept; nor of what `schedulers` counted.
+  // What happens between the two is a warm-up, of which nothing is kept; nor of what schedulers counted.
   void begin_warm_up() { warming_up_ = true; }
-  void end_warm_up(const DataParallelGroup& schedulers) {
+  void end_warm_up(std::uint32_t replica, const DataParallelGroup& schedulers) {
     warming_up_ = false;
-    warmup_retractions_ = schedulers.retractions();
-    warmup_evicted_tokens_ = schedulers.evicted_tokens();
+    warmup_retractions_ += schedulers.retractions();
+    warmup_evicted_tokens_ += schedulers.evicted_tokens();
+    if (of_replicas_.empty()) return;
+    of_replicas_[replica].set_retractions(schedulers.retractions());
+    of_replicas_[replica].set_evicted_tokens(schedulers.evicted_tokens());
   }
   bool warming_up() const { return warming_up_; }
 
@@ -88,12 +118,30 @@ class RunRecorder {
   void on_step(const StepRecord& record, double gpu_seconds) {
     if (warming_up_) return;
     metrics_.on_step(record, gpu_seconds);
+    if (!of_replicas_.empty()) {
+      proto::ReplicaReport& replica = of_replicas_[record.replica];
+      replica.set_steps(replica.steps() + 1);
+      replica.set_busy_seconds(replica.busy_seconds() + gpu_seconds);
+      replica.set_peak_kv_usage(std::max(replica.peak_kv_usage(), record.pools[kvcache::kKvPool].usage()));
+    }
     observer_.on_step(record);
   }
-  void on_finished(const Req& req, RequestState state, double time) {
+  void on_finished(const Req& req, RequestState state, double time, std::uint32_t replica) {
     if (warming_up_) return;
-    const RequestRecord record = record_of(req, state, time);
+    RequestRecord record = record_of(req, state, time);
+    record.replica = replica;
+    if (record.first_token_time > 0)
+      record.first_token_time = std::min(record.first_token_time + first_token_seconds_, time);
     metrics_.on_request(record);
+    if (!of_replicas_.empty()) {
+      proto::ReplicaReport& of_replica = of_replicas_[replica];
+      of_replica.set_requests(of_replica.requests() + 1);
+      if (state == RequestState::kCompleted) {
+        of_replica.set_input_tokens(of_replica.input_tokens() + record.input_tokens);
+        of_replica.set_output_tokens(of_replica.output_tokens() + record.output_tokens);
+        of_replica.set_cached_tokens(of_replica.cached_tokens() + record.cached_tokens);
+      }
+    }
     if (state != RequestState::kUnfinished) overload_.on_request(record);
     observer_.on_request(record);
   }
@@ -102,20 +150,42 @@ class RunRecorder {
   Progress progress(double time, std::uint64_t total) const {
     return {time, metrics_.finished(), total, metrics_.steps()};
   }
-  // Of all that was recorded. `stopped_early`: requests that `replica` still has are recorded as unfinished.
-  // Nothing may be recorded afterwards.
-  proto::RunReport report(const Replica& replica, bool stopped_early) {
-    const DataParallelGroup& schedulers = replica.schedulers();
+  // Of all that was recorded. `stopped_early`: requests that `replicas` still have are recorded as
+  // unfinished. Nothing may be recorded afterwards. REQUIRES: at least one replica.
+  proto::RunReport report(const std::vector<const Replica*>& replicas, bool stopped_early) {
     proto::RunReport report;
     report.set_stopped_early(stopped_early);
-    if (stopped_early) {
-      for (const Req* req : schedulers.unfinished()) on_finished(*req, RequestState::kUnfinished, 0);
+    std::vector<std::uint64_t> accepted;
+    double end = 0;
+    for (std::uint32_t i = 0; i < replicas.size(); ++i) {
+      const DataParallelGroup& schedulers = replicas[i]->schedulers();
+      if (stopped_early)
+        for (const Req* req : schedulers.unfinished()) on_finished(*req, RequestState::kUnfinished, 0, i);
+      report.set_retractions(report.retractions() + schedulers.retractions());
+      report.set_evicted_tokens(report.evicted_tokens() + schedulers.evicted_tokens());
+      proto::RunReport of_replica;
+      replicas[i]->write_report(of_replica);
+      if (i == 0) {
+        report.MergeFrom(of_replica);
+      } else {
+        add_replica(of_replica, report);
+      }
+      end = std::max(end, replicas[i]->now());
+      if (!of_replicas_.empty()) {
+        of_replicas_[i].set_replica(i);
+        of_replicas_[i].set_kv_pool_tokens(of_replica.kv_pool_tokens());
+        of_replicas_[i].set_retractions(schedulers.retractions() - of_replicas_[i].retractions());
+        of_replicas_[i].set_evicted_tokens(schedulers.evicted_tokens() - of_replicas_[i].evicted_tokens());
+      }
+      const std::vector<std::uint64_t> histogram = schedulers.accept_histogram();
+      accepted.resize(std::max(accepted.size(), histogram.size()));
+      for (std::size_t k = 0; k < histogram.size(); ++k) accepted[k] += histogram[k];
     }
-    report.set_retractions(schedulers.retractions() - warmup_retractions_);
-    report.set_evicted_tokens(schedulers.evicted_tokens() - warmup_evicted_tokens_);
-    replica.write_report(report);
-    if (speculation_.enabled()) write_speculation(speculation_, schedulers.accept_histogram(), report);
-    metrics_.write(replica.now(), report);
+    report.set_retractions(report.retractions() - warmup_retractions_);
+    report.set_evicted_tokens(report.evicted_tokens() - warmup_evicted_tokens_);
+    for (proto::ReplicaReport& replica : of_replicas_) *report.add_replicas() = std::move(replica);
+    if (speculation_.enabled()) write_speculation(speculation_, accepted, report);
+    metrics_.write(end, report);
     if (!stopped_early) overload_.write(offered_, report);
     return report;
   }
@@ -128,24 +198,58 @@ class RunRecorder {
   RunObserver& observer_;
   RunMetrics metrics_;
   OverloadWatch overload_;
+  const double first_token_seconds_;
   std::uint64_t warmup_retractions_ = 0;
   std::uint64_t warmup_evicted_tokens_ = 0;
+  std::vector<proto::ReplicaReport> of_replicas_;  // where there are several
   bool warming_up_ = false;
 };
 
-// One replica, one source, the virtual clock.
-class Run : public ReplicaEvents {
+// When each replica has something to do, and which is the first: the winner of a knockout, the lower number
+// where two are equal. A change costs the logarithm of their number.
+class DueTimes {
+ public:
+  // REQUIRES: replicas > 0.
+  explicit DueTimes(std::size_t replicas)
+      : leaves_(std::bit_ceil(replicas)), times_(leaves_, RequestSource::kNever), winners_(2 * leaves_) {
+    for (std::uint32_t i = 0; i < leaves_; ++i) winners_[leaves_ + i] = i;
+    for (std::size_t i = leaves_; i-- > 1;) winners_[i] = winners_[2 * i];
+  }
+  void set(std::uint32_t replica, double time) {
+    times_[replica] = time;
+    for (std::size_t i = (leaves_ + replica) / 2; i > 0; i /= 2) {
+      const std::uint32_t left = winners_[2 * i], right = winners_[2 * i + 1];
+      winners_[i] = times_[right] < times_[left] ? right : left;
+    }
+  }
+  std::uint32_t first() const { return winners_[1]; }
+  double time() const { return times_[first()]; }
+
+ private:
+  const std::size_t leaves_;
+  std::vector<double> times_;
+  std::vector<std::uint32_t> winners_;  // of each match, the final at 1; the replicas behind
+};
+
+// Replicas, one source, the virtual clock: whichever comes first happens first.
+class Run : private RoutedReplicas {
  public:
   Run(const SchedulerConfig& config, const LoadConfig& load, const StreamedWorkload& workload,
-      Executor& executor, RunObserver& observer, Checkpoints* checkpoints)
+      std::span<Executor* const> executors, RunObserver& observer, Checkpoints* checkpoints)
       : offer_(load),
         workload_(workload),
         observer_(observer),
         checkpoints_(checkpoints),
         load_(load, workload),
         source_(&load_),
-        replica_(config, load.front_end, executor, *this),
-        recorder_(config, load, load_.offered(), observer) {}
+        in_flight_(executors.size()),
+        due_(executors.size()),
+        recorder_(config, load, load_.offered(), static_cast<std::uint32_t>(executors.size()), observer) {
+    if (executors.size() > 1) router_ = make_router(load.router, executors.size());
+    for (Executor* executor : executors)
+      workers_.push_back(std::make_unique<Worker>(*this, static_cast<std::uint32_t>(workers_.size()), config,
+                                                  load.front_end, *executor));
+  }
 
   proto::RunReport run() {
     try {
@@ -155,7 +259,9 @@ class Run : public ReplicaEvents {
       stopped_ = true;  // whoever made the executor knows why
     }
     const StopFlag::Writing results;  // a long run has millions of samples to sort
-    proto::RunReport report = recorder_.report(replica_, stopped_);
+    std::vector<const Replica*> replicas;
+    for (const auto& worker : workers_) replicas.push_back(&worker->replica);
+    proto::RunReport report = recorder_.report(replicas, stopped_);
     if (load_.turns() > 0) {
       report.set_session_mode(offer_.session_mode == SessionMode::kClosed ? "closed" : "timestamps");
       report.set_turns(load_.turns());
@@ -164,51 +270,82 @@ class Run : public ReplicaEvents {
     return report;
   }
 
-  bool more_to_come() const override { return source_->next_time() != RequestSource::kNever; }
+ private:
+  // A replica, and what it tells.
+  struct Worker final : ReplicaEvents {
+    Worker(Run& run, std::uint32_t number, const SchedulerConfig& config, const FrontEndConfig& front_end,
+           Executor& executor)
+        : run(run), number(number), replica(config, front_end, executor, *this) {}
 
-  void on_inter_token(double gap, std::uint32_t count) override { recorder_.on_inter_token(gap, count); }
+    bool more_to_come() const override { return run.source_->next_time() != RequestSource::kNever; }
+    void on_inter_token(double gap, std::uint32_t count) override {
+      run.recorder_.on_inter_token(gap, count);
+    }
+    void on_step(const StepRecord& step, double gpu_seconds, bool computed) override {
+      StepRecord record = step;
+      record.replica = number;
+      run.on_step(record, gpu_seconds, computed, replica.now());
+    }
+    void on_finished(const Req& req, RequestState state, const char* because, double time) override {
+      run.on_finished(req, state, because, time, number);
+    }
 
-  void on_step(const StepRecord& record, double gpu_seconds, bool computed) override {
+    Run& run;
+    const std::uint32_t number;
+    Replica replica;
+  };
+
+  void on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) {
     recorder_.on_step(record, gpu_seconds);
     // Priced steps take microseconds; computed ones are long enough to look up after each.
     constexpr std::uint64_t kProgressEvery = 512;
     if (record.sequence_number % kProgressEvery != 0 && !computed) return;
-    if (!observer_.on_progress(recorder_.progress(replica_.now(), load_.size()))) stopped_ = true;
+    if (!observer_.on_progress(recorder_.progress(now, load_.size()))) stopped_ = true;
   }
 
-  void on_finished(const Req& req, RequestState state, const char* because, double time) override {
+  void on_finished(const Req& req, RequestState state, const char* because, double time,
+                   std::uint32_t worker) {
     if (because != nullptr) {
       spdlog::debug("request {} of {} + {} tokens is refused: {}", req.id, req.input_len,
                     req.source->max_new_tokens, because);
     }
     source_->on_finished(req.id, time);
-    recorder_.on_finished(req, state, time);
+    --in_flight_[worker];
+    recorder_.on_finished(req, state, time, worker);
   }
 
- private:
-  // Places the requests of a source on the replica, event by event: requests come before the round of a
+  std::span<const std::uint64_t> in_flight() const override { return in_flight_; }
+  Load load(std::size_t replica) const override { return workers_[replica]->replica.schedulers().load(); }
+
+  // Places the requests of a source on the replicas, event by event: requests come before the round of a
   // scheduler at the same time. `early`: is counted up by those that were sent before the answer that they
   // reply to had ended.
   void serve(RequestSource& source, std::uint64_t& early) {
     source_ = &source;
     Checkpoints* const checkpoints = recorder_.warming_up() ? nullptr : checkpoints_;
-    const auto next_time = [&] { return std::min(source.next_time(), replica_.next_event_time()); };
-    while (!stopped_ && next_time() != RequestSource::kNever) {
-      if (source.next_time() <= replica_.next_event_time()) {
+    for (std::uint32_t i = 0; i < workers_.size(); ++i) due_.set(i, workers_[i]->replica.next_event_time());
+    while (!stopped_ && std::min(source.next_time(), due_.time()) != RequestSource::kNever) {
+      std::uint32_t worker = due_.first();
+      if (source.next_time() <= due_.time()) {
         const RequestSource::Sent sent = source.pop();
         early += sent.early ? 1 : 0;
-        replica_.submit(sent);
+        worker = router_ == nullptr
+                     ? 0
+                     : static_cast<std::uint32_t>(router_->choose(*sent.request, sent.time, *this));
+        ++in_flight_[worker];
+        workers_[worker]->replica.submit(sent);
       } else {
-        replica_.advance();
+        workers_[worker]->replica.advance();
       }
+      due_.set(worker, workers_[worker]->replica.next_event_time());
       if (checkpoints != nullptr && checkpoints->due()) save();
     }
     // Who stopped it may want to go on later.
     if (stopped_ && checkpoints != nullptr) save();
   }
 
-  // What a resumed run goes on with. REQUIRES: not between warm-up and run.
-  auto state() { return std::tie(load_, replica_, recorder_, early_turns_); }
+  // What a resumed run goes on with. REQUIRES: not between warm-up and run; one replica.
+  auto state() { return std::tie(load_, workers_.front()->replica, recorder_, early_turns_); }
 
   void save() {
     checkpoints_->save([this](StateWriter& out) { std::apply(out, state()); });
@@ -251,9 +388,12 @@ class Run : public ReplicaEvents {
     std::uint64_t early = 0;
     serve(load, early);
     if (stopped_) return;
-    if (offer_.flush_cache) replica_.flush_cache();
-    recorder_.end_warm_up(replica_.schedulers());
-    replica_.restart_clock();
+    for (const auto& worker : workers_) {
+      if (offer_.flush_cache) worker->replica.flush_cache();
+      recorder_.end_warm_up(worker->number, worker->replica.schedulers());
+      worker->replica.restart_clock();
+    }
+    if (router_ != nullptr) router_->restart_clock();
   }
 
   const LoadConfig& offer_;
@@ -262,7 +402,10 @@ class Run : public ReplicaEvents {
   Checkpoints* const checkpoints_;
   LoadGenerator load_;
   RequestSource* source_;  // that is served now
-  Replica replica_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::unique_ptr<Router> router_;  // null: there is one replica
+  std::vector<std::uint64_t> in_flight_;
+  DueTimes due_;
   RunRecorder recorder_;
   std::uint64_t early_turns_ = 0;
   bool stopped_ = false;
@@ -271,9 +414,16 @@ class Run : public ReplicaEvents {
 }  // namespace
 
 proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load,
+                              const StreamedWorkload& workload, std::span<Executor* const> executors,
+                              RunObserver& observer, Checkpoints* checkpoints) {
+  return Run(config, load, workload, executors, observer, checkpoints).run();
+}
+
+proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load,
                               const StreamedWorkload& workload, Executor& executor, RunObserver& observer,
                               Checkpoints* checkpoints) {
-  return Run(config, load, workload, executor, observer, checkpoints).run();
+  Executor* const executors[] = {&executor};
+  return run_workload(config, load, workload, executors, observer, checkpoints);
 }
 
 }  // namespace tpsim::scheduler

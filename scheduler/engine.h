@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string_view>
 
 #include "proto/base/archive.h"
@@ -39,5 +40,10 @@ class Checkpoints {
 proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load,
                               const StreamedWorkload& workload, Executor& executor, RunObserver& observer,
                               Checkpoints* checkpoints = nullptr);
+// The same through as many replicas as there are executors, all of `config`; load.router says which of them a
+// request is sent to. REQUIRES: at least one executor; one where there are checkpoints.
+proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load,
+                              const StreamedWorkload& workload, std::span<Executor* const> executors,
+                              RunObserver& observer, Checkpoints* checkpoints = nullptr);
 
 }  // namespace tpsim::scheduler

@@ -75,7 +75,7 @@ void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
   mixed_steps_ += step.forward_mode == proto::MIXED ? 1 : 0;
   replayed_steps_ += step.capture_bucket > 0 ? 1 : 0;
   gpu_seconds_ += gpu_seconds;
-  const double usage = step.pools[kvcache::kKvPool].usage();
+  const double usage = step.pools[kvcache::kKvPool].usage() / replicas_;
   for (std::size_t i = 0; i < step.pools.size(); ++i)
     peak_usage_[i] = std::max(peak_usage_[i], step.pools[i].usage());
 
@@ -183,7 +183,8 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_replayed_steps(replayed_steps_);
   report.set_replayed_fraction(
       decode_steps_ > 0 ? static_cast<double>(replayed_steps_) / static_cast<double>(decode_steps_) : 0);
-  report.set_gpu_busy_fraction(std::min(1.0, rate(gpu_seconds_)));  // a last dropped pass may outlast the run
+  report.set_gpu_busy_fraction(
+      std::min(1.0, rate(gpu_seconds_) / replicas_));  // a last dropped pass may outlast the run
   if (goodput_.any()) {
     const std::uint64_t all = completed_ + rejected_ + cancelled_ + unfinished_;
     report.set_request_goodput(rate(static_cast<double>(good_)));

@@ -90,9 +90,10 @@ class WeightedSamples {
 class RunMetrics {
  public:
   // `goodput`: what a good request meets. `passes_overlap`: of pipeline stages; the timeline counts the time
-  // that steps share once.
-  explicit RunMetrics(const ServiceLevels& goodput = {}, bool passes_overlap = false)
-      : goodput_(goodput), passes_overlap_(passes_overlap) {}
+  // that steps share once. `replicas`: whose requests it adds up, and whose usage of pools it averages.
+  explicit RunMetrics(const ServiceLevels& goodput = {}, bool passes_overlap = false,
+                      std::uint32_t replicas = 1)
+      : goodput_(goodput), passes_overlap_(passes_overlap), replicas_(replicas) {}
 
   void on_step(const StepRecord& step, double gpu_seconds);
   void on_inter_token(double gap, std::uint32_t count) { itl_.add(gap, count); }
@@ -132,6 +133,7 @@ class RunMetrics {
   WeightedSamples ttft_, tpot_, itl_, e2e_;
   const ServiceLevels goodput_;
   const bool passes_overlap_;
+  const double replicas_;
   std::uint64_t completed_ = 0, rejected_ = 0, cancelled_ = 0, unfinished_ = 0, good_ = 0;
   std::uint64_t input_tokens_ = 0, output_tokens_ = 0;
   std::uint64_t prompt_tokens_ = 0, hit_tokens_ = 0;

@@ -28,6 +28,7 @@ struct Interruption {
 struct RequestRecord {
   std::uint64_t id = 0;  // position in the workload, from 0
   RequestState state = RequestState::kUnfinished;
+  std::uint32_t replica = 0;  // that served it
   std::uint32_t session = 0;
   std::uint32_t input_tokens = 0;
   std::uint32_t output_tokens = 0;
@@ -94,7 +95,8 @@ struct PoolUse {
 using PoolUses = std::array<PoolUse, kvcache::kPools>;  // by kvcache::Pool
 
 struct StepRecord {
-  std::uint64_t sequence_number = 0;
+  std::uint64_t sequence_number = 0;  // of its replica
+  std::uint32_t replica = 0;
   proto::ForwardMode forward_mode = proto::IDLE;
   double start_time = 0;     // of its first kernel
   double step_time = 0;      // until its tokens are there; passes of several pipeline stages overlap

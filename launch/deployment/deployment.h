@@ -16,6 +16,7 @@
 #include "launch/deployment/memory.h"
 #include "launch/deployment/model.h"
 #include "launch/deployment/parallel.h"
+#include "launch/deployment/router.h"
 #include "launch/deployment/speculation.h"
 #include "launch/deployment/states.h"
 #include "proto/hardware.pb.h"
@@ -39,6 +40,7 @@ struct Deployment {
   Speculation speculation;
   AttentionChoice attention;
   Parallel parallel;
+  RouterChoice router;
   KernelChoice kernels;
   SparseAttention sparse;  // models with sparse attention only
   Draft draft;             // where a model drafts
@@ -64,6 +66,8 @@ struct Deployment {
   // What prices the passes of a rank; without captured graphs, for what precedes them.
   std::unique_ptr<rank::RankModel> make_model(std::uint32_t tp_rank, std::uint32_t pp_rank,
                                               bool captured) const;
+  // The GPUs of all replicas.
+  std::uint32_t num_gpus() const { return ranks.num_ranks() * router.replicas; }
   // The ranks of process `process` of `group`, ready to price batches.
   rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;
   // Puts into `report` what the pipeline stages have and leave room for; of one stage nothing.

@@ -21,11 +21,6 @@ std::uint32_t attention_dp(const ServerArgs& args, const rank::ModelConfig& mode
         "or the other",
         *parallel.attn_dp_size);
   std::uint32_t dp = parallel.attn_dp_size.value_or(parallel.enable_dp_attention ? parallel.dp_size : 1);
-  if (!parallel.enable_dp_attention && parallel.dp_size > 1)
-    throw_user_error(
-        "--dp-size {}: replicas that share nothing are not simulated together; give --enable-dp-attention, "
-        "or run one replica with its share of the requests",
-        parallel.dp_size);
   if (dp > 1 && !model.facts.data_parallel_attention)
     throw_user_error("--enable-dp-attention: SGLang's {} cuts attention by --tp alone; leave it out",
                      model.architecture);

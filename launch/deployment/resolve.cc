@@ -122,6 +122,7 @@ void write_header(const ServerArgs& args, Deployment& deployment) {
   write_speculation(args, deployment.speculation, rows);
   write_parallel(args.parallel, deployment.parallel, deployment.pipeline, deployment.model,
                  config.max_running_requests, rows);
+  write_router(deployment.router, rows);
 }
 
 Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
@@ -138,6 +139,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   out.speculation = resolve_speculation(args, out.host, model);
   out.attention = choose_attention(args, pair, hardware, model);
   out.parallel = resolve_parallel(args, model);
+  out.router = resolve_router(args);
   out.kernels = resolve_kernels(args, hardware, model, out.parallel.layout);
   model.facts.trtllm_experts = out.kernels.trtllm_experts;
   out.parallel.layout.fuses_all_reduces = out.kernels.fuses_all_reduces;
@@ -160,9 +162,9 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   out.memory = resolve_memory(args, hardware, model, out.speculation, out.attention, out.sparse, layout,
                               batches, out.states, out.pipeline, out.graphs,
                               draft_memory(args, model, out.speculation, out.draft), context_length);
-  for (Notes* notes :
-       {&out.attention.notes, &out.speculation.notes, &out.parallel.notes, &out.kernels.notes, &images.notes,
-        &batches.notes, &out.states.notes, &out.pipeline.notes, &out.graphs.notes, &out.memory.notes})
+  for (Notes* notes : {&out.attention.notes, &out.speculation.notes, &out.parallel.notes, &out.router.notes,
+                       &out.kernels.notes, &images.notes, &batches.notes, &out.states.notes,
+                       &out.pipeline.notes, &out.graphs.notes, &out.memory.notes})
     out.notes.insert(out.notes.end(), notes->begin(), notes->end());
   for (Notes* warnings : {&out.attention.warnings, &out.speculation.warnings, &out.weights.warnings})
     out.warnings.insert(out.warnings.end(), warnings->begin(), warnings->end());

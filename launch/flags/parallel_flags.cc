@@ -21,9 +21,10 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
                   "groups of ranks that experts are spread over; within one, each expert is cut by its width "
                   "(default 1; --tp with deepep)",
                   count(args.ep_size, 1, 1024));
-  flags.add_value("--dp-size,--dp,--data-parallel-size", "N",
-                  "data-parallel ranks, with --enable-dp-attention (default 1)",
-                  count(args.dp_size, 1, 1024));
+  flags.add_value(
+      "--dp-size,--dp,--data-parallel-size", "N",
+      "replicas of --tp GPUs each, or, with --enable-dp-attention, data-parallel ranks of them (default 1)",
+      count(args.dp_size, 1, 1024));
   flags.add_switch("--enable-dp-attention",
                    "each of --dp-size parts of the GPUs attends for requests of its own; MLPs see all tokens",
                    args.enable_dp_attention);
@@ -31,10 +32,11 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
                   "the same in one flag, as SGLang 0.5.23 says it", count(args.attn_dp_size, 1, 1024));
   flags.add_switch("--enable-dp-lm-head", "each data-parallel rank has a head of its own",
                    args.enable_dp_lm_head);
-  flags.add_value("--load-balance-method", "METHOD",
-                  "of requests over data-parallel ranks: round_robin, total_requests or total_tokens "
-                  "(default round_robin)",
-                  choice(kLoadBalanceMethods, args.load_balance));
+  flags.add_value(
+      "--load-balance-method", "METHOD",
+      "of requests over data-parallel ranks or replicas: round_robin, total_requests or total_tokens "
+      "(default round_robin)",
+      choice(kLoadBalanceMethods, args.load_balance));
   if (const char* partition = std::getenv("SGLANG_PP_LAYER_PARTITION")) args.pp_layer_partition = partition;
   flags.add_value("--pp-size,--pipeline-parallel-size", "N",
                   "pipeline stages of --tp GPUs each; layers are shared out evenly, or as the environment's "

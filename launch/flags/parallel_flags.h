@@ -29,6 +29,8 @@ struct ParallelArgs {
   scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
 
   bool data_parallel_attention() const { return enable_dp_attention || attn_dp_size.value_or(1) > 1; }
+  // Deployments of --tp GPUs side by side, each with all of the model.
+  std::uint32_t replicas() const { return data_parallel_attention() ? 1 : dp_size; }
 };
 
 void declare_parallel(FlagSet& flags, ParallelArgs& args);

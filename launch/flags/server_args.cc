@@ -20,6 +20,8 @@ constexpr std::string_view kSweepableFlags[] = {
     "--hardware",
     "--tp-size",
     "--pp-size",
+    "--dp-size",
+    "--router-policy",
     "--page-size",
     "--kv-cache-dtype",
     "--quantization",
@@ -49,6 +51,7 @@ void declare_server(FlagSet& flags, ServerArgs& args, bool compare) {
   flags.group("Deployment");
   declare_model(flags, args);
   declare_parallel(flags, args.parallel);
+  declare_router(flags, args.router);
   declare_model_limits(flags, args);
   declare_attention(flags, args, compare);
   declare_quantization(flags, args);

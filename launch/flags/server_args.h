@@ -22,12 +22,13 @@
 #include "launch/flags/model_flags.h"
 #include "launch/flags/output_flags.h"
 #include "launch/flags/parallel_flags.h"
+#include "launch/flags/router_flags.h"
 #include "launch/flags/speculation_flags.h"
 #include "launch/flags/state_flags.h"
 
 namespace tpsim::launch {
 
-// All subjects side by side, so that a flag is read as SGLang's server_args has it (args.page_size); three
+// All subjects side by side, so that a flag is read as SGLang's server_args has it (args.page_size); four
 // are members, whose fields would not say what they are of.
 struct ServerArgs : ModelArgs,
                     KernelArgs,
@@ -41,6 +42,7 @@ struct ServerArgs : ModelArgs,
   ParallelArgs parallel;
   SpeculationArgs speculation;
   ImageArgs images;
+  RouterArgs router;
 
   std::map<std::string, std::string> given;  // flags, as FlagSet::given()
   // Flags of SGLang's server that were given and mean nothing here.

@@ -146,6 +146,7 @@ void RecordSpool::remove() { ::unlink(path_.c_str()); }
 
 CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
     : goodput_(options.goodput),
+      replicas_(options.replicas),
       steps_every_(options.steps_every),
       requests_(open_csv(dir, "requests.csv", options.compress)),
       steps_(options.steps_every > 0 ? &open_csv(dir, "steps.csv", options.compress) : nullptr) {
@@ -154,6 +155,7 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
   requests_.write(
       "backend,id,state,session,input_tokens,output_tokens,cached_tokens,retractions,arrival_time,"
       "first_scheduled_time,first_token_time,finish_time");
+  if (replicas_) requests_.write(",replica");
   requests_.write(goodput_.any() ? ",good\n" : "\n");
   if (!options.checkpoint.empty())
     request_spool_.emplace(options.checkpoint.string() + ".requests", options.resumed);
@@ -207,7 +209,8 @@ void CsvWriter::begin_steps(bool with_windows, bool with_states) {
       "backend,sequence_number,forward_mode,start_time,step_time,extend_requests,extend_tokens,cached_tokens,"
       "decode_requests,capture_bucket,waiting,running,kv_allocated_tokens,kv_cached_tokens,kv_free_tokens");
   if (with_windows) steps_->write(",swa_allocated_tokens,swa_cached_tokens,swa_free_tokens");
-  steps_->write(with_states ? ",states_held,states_cached,states_free\n" : "\n");
+  if (with_states) steps_->write(",states_held,states_cached,states_free");
+  steps_->write(replicas_ ? ",replica\n" : "\n");
 }
 
 void CsvWriter::on_request(const scheduler::RequestRecord& r) {
@@ -217,6 +220,7 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
   row.numbers(r.session, r.input_tokens, r.output_tokens, r.cached_tokens, r.retractions);
   for (const double time : {r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time})
     row.decimal(time, 9);
+  if (replicas_) row.numbers(r.replica);
   if (goodput_.any()) row.numbers(goodput_.met_by(r) ? 1U : 0U);
   row.end();
   if (request_buffer_.size() > kFlushBytes) flush(request_buffer_, request_spool_, requests_);
@@ -237,6 +241,7 @@ void CsvWriter::on_step(const scheduler::StepRecord& s) {
               s.waiting, s.running, tokens.held, tokens.cached, tokens.free);
   if (windows.capacity() > 0) row.numbers(windows.held, windows.cached, windows.free);
   if (with_states_) row.numbers(states.held, states.cached, states.free);
+  if (replicas_) row.numbers(s.replica);
   row.end();
   if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, step_spool_, *steps_);
 }

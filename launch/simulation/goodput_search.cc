@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "launch/flags/load_flags.h"
+#include "launch/simulation/stage.h"
 #include "launch/simulation/workload_args.h"
 #include "proto/base/text.h"
 #include "rank/parallel/local_ranks.h"
@@ -25,8 +26,8 @@ constexpr double kAlone = 0.1;        // mean requests in flight, by Little's la
 // How a rate is offered.
 class Offer {
  public:
-  Offer(const ServerArgs& args, const proto::HostProfile& host, const scheduler::WorkloadOutline& workload)
-      : load_(load_config(args, host, workload)) {
+  Offer(const ServerArgs& args, const Deployment& deployment, const scheduler::WorkloadOutline& workload)
+      : load_(load_config(args, deployment, workload)) {
     const auto rate_of = [&](const scheduler::LoadConfig& load) {
       return scheduler::offered_rate(load, workload);
     };
@@ -148,16 +149,14 @@ GoodputRate search_max_goodput_rate(const ServerArgs& args, const Deployment& de
                                     const scheduler::StreamedWorkload& workload,
                                     const std::function<void(double rate)>& on_rate,
                                     scheduler::RunObserver& observer) {
-  const Offer offer(args, deployment.host, workload.outline());
-  rank::ProcessGroup here;
-  here.tp_size = deployment.ranks.num_ranks();
+  const Offer offer(args, deployment, workload.outline());
   const ProbeRate probe = [&](double rate) -> std::optional<proto::GoodputProbe> {
     proto::GoodputProbe probed;
     const scheduler::LoadConfig load = offer.at(rate, probed);
-    rank::ModeledExecutor executor(deployment.local_ranks(here));
+    const PricedReplicas replicas(deployment);
     on_rate(rate);
     const proto::RunReport run =
-        scheduler::run_workload(deployment.scheduler, load, workload, executor, observer);
+        scheduler::run_workload(deployment.scheduler, load, workload, replicas.executors(), observer);
     if (run.stopped_early()) return std::nullopt;
     probed.set_goodput_share(run.goodput_share());
     probed.set_request_goodput(run.request_goodput());

@@ -110,7 +110,7 @@ ReportOutput::ReportOutput(const ServerArgs& args, Kind kind) : kind_(kind), qui
       folder_->leave_out(records);
   } else {
     csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every, args.checkpoint_file(),
-                                      !args.resume.empty(), args.goodput});
+                                      !args.resume.empty(), args.parallel.replicas() > 1, args.goodput});
     folder_->leave_out("sweep.csv");
   }
 }

@@ -137,11 +137,11 @@ proto::LoadTraits traits_of(const ServerArgs& args, const Deployment& deployment
   traits.set_family(family_of(deployment.model));
   traits.set_weights(std::string(weights_of(deployment)));
   traits.set_backend(report.backend() + paced_by(deployment));
-  traits.set_gpus(deployment.ranks.num_ranks());
+  traits.set_gpus(deployment.ranks.num_ranks());  // of one replica, as its load is
   traits.set_speculation(deployment.speculation.algorithm);
   traits.set_arrivals(std::string(arrivals_of(args, workload)));
   const double requests = std::max<double>(1, static_cast<double>(report.completed()));
-  traits.set_in_flight(report.concurrency());
+  traits.set_in_flight(report.concurrency() / deployment.router.replicas);
   traits.set_input_tokens(static_cast<double>(report.total_input_tokens()) / requests);
   traits.set_output_tokens(static_cast<double>(report.total_output_tokens()) / requests);
   return traits;
@@ -156,9 +156,10 @@ proto::RunReport compose_report(const ServerArgs& args, const Deployment& deploy
   deployment.describe_stages(report);
   for (proto::RankReport& rank : ranks) {
     add_window_bytes(deployment, report, rank);
+    rank.set_rank(static_cast<std::uint32_t>(report.ranks_size()));
     *report.add_ranks() = std::move(rank);
   }
-  finish_image_report(deployment.parallel.layout.dp_size, report);
+  finish_image_report(deployment.parallel.layout.dp_size * deployment.router.replicas, report);
   write_speculation_shares(report);
   if (args.numeric()) return report;
   for (proto::Extrapolation& beyond : reach.extrapolations(deployment.header))

@@ -50,6 +50,11 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
                                   scheduler::RunObserver& observer, std::optional<std::string>& loss,
                                   PerfettoOutput* perfetto, RunCheckpoints* checkpoints) {
   const scheduler::WorkloadOutline& outline = workload.outline();
+  const std::uint32_t replicas = deployment.router.replicas;
+  if (replicas > 1 && !stage.alone())
+    throw_user_error(
+        "--dp-size {}: replicas are served by one process; leave mpirun out, it stands in for all GPUs",
+        replicas);
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   std::optional<BatchStreamWriter> recording;
   std::optional<RecordingExecutor> recorder;
@@ -58,19 +63,27 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
     recorder.emplace(*executor, *recording);
   }
   LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
+  std::vector<scheduler::Executor*> executors = {&tolerant};
+  std::vector<std::unique_ptr<rank::DeploymentExecutor>>
+      others;  // of the replicas after the first, all priced
+  for (std::uint32_t i = 1; i < replicas; ++i)
+    executors.push_back(others.emplace_back(stage.make_executor(deployment)).get());
   Reach reach(deployment, observer);
   if (checkpoints != nullptr) checkpoints->attach(*executor, reach);
   scheduler::RunObserver& traced = perfetto == nullptr ? static_cast<scheduler::RunObserver&>(reach)
                                                        : perfetto->begin_run(deployment, *executor, reach);
   proto::RunReport scheduled =
-      scheduler::run_workload(deployment.scheduler, load_config(stage.args(), deployment.host, outline),
-                              workload, tolerant, traced, checkpoints);
+      scheduler::run_workload(deployment.scheduler, load_config(stage.args(), deployment, outline), workload,
+                              executors, traced, checkpoints);
   if (recording) recording->commit();
   loss = tolerant.loss();
   std::vector<proto::RankReport> ranks;
   if (!loss) {
     try {
       ranks = executor->finish();
+      for (const auto& other : others) {
+        for (proto::RankReport& rank : other->finish()) ranks.push_back(std::move(rank));
+      }
     } catch (const rank::RankLost& lost) {
       loss = lost.what();
       scheduled.set_stopped_early(true);
@@ -94,12 +107,10 @@ proto::RunReport serve_without_speculation(const ServerArgs& args, const Deploym
   // The backends of this run, not those that would be chosen.
   plain.attention_backends = {deployment.attention.backends};
   const Deployment without = std::move(resolve_deployments(plain, /*compare=*/true).at(0));
-  rank::ProcessGroup here;
-  here.tp_size = args.tp_size;
-  rank::ModeledExecutor executor(without.local_ranks(here));
+  const PricedReplicas replicas(without);
   scheduler::NoRecords no_records;
-  return scheduler::run_workload(without.scheduler, load_config(args, without.host, workload.outline()),
-                                 workload, executor, no_records);
+  return scheduler::run_workload(without.scheduler, load_config(args, without, workload.outline()), workload,
+                                 replicas.executors(), no_records);
 }
 
 int schedule(const Stage& stage, bool compare, const AllBackends* all,

@@ -35,6 +35,14 @@ std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment&
   return std::make_unique<rank::MpiExecutor>(*link_, std::move(ranks), deployment.configuration_hash());
 }
 
+PricedReplicas::PricedReplicas(const Deployment& deployment) {
+  rank::ProcessGroup here;
+  here.tp_size = deployment.ranks.num_ranks();
+  for (std::uint32_t i = 0; i < deployment.router.replicas; ++i)
+    pointers_.push_back(
+        executors_.emplace_back(std::make_unique<rank::ModeledExecutor>(deployment.local_ranks(here))).get());
+}
+
 void Stage::check_alive() const {
   if (link_ != nullptr) link_->check_alive();
 }

@@ -38,6 +38,17 @@ class Stage {
   NumericStage* numeric_;   // null: modeled
 };
 
+// All replicas of a priced deployment, in this process.
+class PricedReplicas {
+ public:
+  explicit PricedReplicas(const Deployment& deployment);
+  std::span<scheduler::Executor* const> executors() const { return pointers_; }
+
+ private:
+  std::vector<std::unique_ptr<rank::ModeledExecutor>> executors_;
+  std::vector<scheduler::Executor*> pointers_;
+};
+
 // Called in every process with the same arguments. Process 0 calls `schedule`, whose exit status all
 // processes return. Throws what `schedule` throws, and UserError for a wrong number of processes.
 int run_on_ranks(const ServerArgs& args, const std::vector<Deployment>& deployments,

@@ -118,7 +118,7 @@ std::unique_ptr<scheduler::StreamedWorkload> load_workload(const ServerArgs& arg
   return std::make_unique<scheduler::RandomWorkload>(random_options(args));
 }
 
-scheduler::LoadConfig load_config(const ServerArgs& args, const proto::HostProfile& host,
+scheduler::LoadConfig load_config(const ServerArgs& args, const Deployment& deployment,
                                   const scheduler::WorkloadOutline& workload) {
   scheduler::LoadConfig config;
   config.session_mode = args.session_mode.value_or(config.session_mode);
@@ -131,7 +131,8 @@ scheduler::LoadConfig load_config(const ServerArgs& args, const proto::HostProfi
   config.prompts_before = prompts_before(args);
   config.warmup_requests = args.warmup_requests;
   config.flush_cache = args.flush_cache;
-  config.front_end = front_end(args, host, workload);
+  config.front_end = front_end(args, deployment.host, workload);
+  config.router = deployment.router.config;
   return config;
 }
 

@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "launch/deployment/deployment.h"
 #include "launch/flags/server_args.h"
-#include "proto/host.pb.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
@@ -14,8 +14,9 @@ namespace tpsim::launch {
 std::unique_ptr<scheduler::StreamedWorkload> load_workload(const ServerArgs& args);
 
 // How it is offered: at the times of the trace, all at once where a dataset has none, or by --request-rate.
-// Its requests pass SGLang's HTTP server, which runs on `host`, as --front-end says.
-scheduler::LoadConfig load_config(const ServerArgs& args, const proto::HostProfile& host,
+// Its requests pass the deployment's router, where there is one, and SGLang's HTTP server, which runs on its
+// host, as --front-end says.
+scheduler::LoadConfig load_config(const ServerArgs& args, const Deployment& deployment,
                                   const scheduler::WorkloadOutline& workload);
 
 }  // namespace tpsim::launch

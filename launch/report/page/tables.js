@@ -68,6 +68,19 @@ function figuresTable() {
   paintTable();
 }
 
+// The replicas of each run side by side, as they shared its requests.
+function replicaTable() {
+  const several = shown.filter(i => (runs[i].replicas || []).length);
+  const table = byId("replicas");
+  if (!several.length) { table.closest("section").hidden = true; return; }
+  table.append(within(element("tr"), ...["run", "replica"].map(h => element("th", h, "text")),
+    ...["requests", "input tok", "output tok", "hits, %", "KV peak, %", "busy, %", "retracted"].map(h => element("th", h))));
+  for (const i of several) for (const r of runs[i].replicas)
+    table.append(within(element("tr"), element("td", labels[i], "text"), element("td", r.replica, "text"),
+      ...[count(r.requests), count(r.input_tokens), count(r.output_tokens), show(100 * r.cached_tokens / Math.max(1, r.input_tokens)),
+        show(100 * r.peak_kv_usage), show(100 * r.busy_seconds / runs[i].duration), count(r.retractions)].map(v => element("td", v))));
+}
+
 function calibrationTable() {
   const table = byId("calibration");
   const note = byId("calibration-note");
@@ -119,6 +132,7 @@ if (runs.length) {
   distributions();
   timelines();
   stepView();
+  replicaTable();
   errorTable();
   calibrationTable();
   optionTables();

@@ -17,7 +17,7 @@ HOMES = {"state": "states", "kernel": "kernels", "batch": "batches", "image": "i
 # Subjects of a run, which no deployment knows.
 OF_RUNS = {"output"}
 # Subjects that are members of ServerArgs; of the others it has the fields themselves.
-MEMBERS = {"parallel": "parallel", "speculation": "speculation", "image": "images"}
+MEMBERS = {"parallel": "parallel", "speculation": "speculation", "image": "images", "router": "router"}
 # What files of other subjects read as well: how large the deployment is and what is to be served, what one
 # subject bounds of another one, and what refuses a combination.
 SHARED = {
@@ -30,7 +30,7 @@ SHARED = {
     "batch.disable_radix_cache": "speculation", "batch.disable_overlap_schedule": "host speculation",
     "batch.sglang_release": "attention draft images kernels memory model speculation states",
     "host.launch_queue": "resolve", "load.dataset_name": "images", "load.random_seed": "parallel resolve",
-    "parallel.pp_size": "memory", "parallel.expert_distribution": "model", "parallel.load_balance": "batches",
+    "parallel.pp_size": "memory router", "parallel.expert_distribution": "model", "parallel.load_balance": "batches router",
     "speculation.algorithm": "batches images", "speculation.draft_attention_backend": "attention",
     "image.image_count": "load", "image.image_resolution": "load", "image.random_image_count": "load",
     "image.image_content": "load",

@@ -1,0 +1,85 @@
+#include "launch/deployment/router.h"
+
+#include <string>
+
+#include "proto/base/error.h"
+#include "proto/base/number_format.h"
+
+namespace tpsim::launch {
+namespace {
+
+// Of text, of which the router's tree is; 3.5 to 4.5 with the tokenizers of Llama 3 and Qwen.
+constexpr std::uint64_t kCharactersPerToken = 4;
+
+// The router hands the first piece of a stream on with later ones: first tokens of llama-3.1-8b on an H200
+// came 15 ms later than without it, the last ones did not (sglang_router 0.3.2; shared/data/fleet/README.md).
+constexpr double kFirstTokenSeconds = 0.015;
+
+scheduler::RouterPolicy controller_policy(scheduler::LoadBalanceMethod method) {
+  switch (method) {
+    case scheduler::LoadBalanceMethod::kRoundRobin:
+      return scheduler::RouterPolicy::kRoundRobin;
+    case scheduler::LoadBalanceMethod::kTotalRequests:
+      return scheduler::RouterPolicy::kTotalRequests;
+    case scheduler::LoadBalanceMethod::kTotalTokens:
+      return scheduler::RouterPolicy::kTotalTokens;
+  }
+  return scheduler::RouterPolicy::kRoundRobin;
+}
+
+void refuse_what_has_no_replicas(const ServerArgs& args, std::uint32_t replicas) {
+  const auto refuse = [replicas](std::string_view what, std::string_view instead) {
+    throw_user_error("--dp-size {}: {} of several replicas is not simulated; {}", replicas, what, instead);
+  };
+  if (args.numeric()) refuse("--executor numeric", "use --executor modeled, or compute one replica");
+  if (args.parallel.pp_size > 1) refuse("--pp-size", "use --tp");
+  if (!args.record_batches.empty()) refuse("--record-batches", "record one replica");
+  if (!args.trace_out.empty()) refuse("--trace-out", "trace one replica");
+  if (!args.checkpoint_file().empty()) refuse("a checkpoint", "leave --checkpoint and --resume out");
+}
+
+}  // namespace
+
+RouterChoice resolve_router(const ServerArgs& args) {
+  RouterChoice out;
+  const RouterArgs& router = args.router;
+  out.replicas = args.parallel.replicas();
+  if (out.replicas == 1) {
+    if (router.policy)
+      throw_user_error(
+          "--router-policy {}: needs replicas to choose from: --dp-size above 1, without "
+          "--enable-dp-attention",
+          to_string(*router.policy));
+    return out;
+  }
+  refuse_what_has_no_replicas(args, out.replicas);
+  scheduler::RouterConfig& config = out.config;
+  config.policy = router.policy.value_or(controller_policy(args.parallel.load_balance));
+  config.cache_threshold = router.cache_threshold.value_or(config.cache_threshold);
+  config.balance_abs_threshold = router.balance_abs_threshold.value_or(config.balance_abs_threshold);
+  config.balance_rel_threshold = router.balance_rel_threshold.value_or(config.balance_rel_threshold);
+  config.eviction_interval = router.eviction_interval_secs.value_or(60);
+  if (router.max_tree_size) config.max_tree_tokens = *router.max_tree_size / kCharactersPerToken;
+  config.seed = args.random_seed;
+  if (router.policy) config.first_token_seconds = kFirstTokenSeconds;
+  if (!router.policy)
+    say(out.notes,
+        "--dp-size {}: each scheduler has a tokenizer process of its own here, where one server has one for "
+        "all; "
+        "with --router-policy each replica has one, too",
+        out.replicas);
+  return out;
+}
+
+void write_router(const RouterChoice& router, Rows& rows) {
+  if (router.replicas == 1) return;
+  const scheduler::RouterConfig& config = router.config;
+  rows["dp_size"] = std::to_string(router.replicas);
+  rows["router_policy"] = to_string(config.policy);
+  if (config.policy != scheduler::RouterPolicy::kCacheAware) return;
+  rows["router_cache_threshold"] = format_real(config.cache_threshold);
+  rows["router_balance_abs_threshold"] = std::to_string(config.balance_abs_threshold);
+  rows["router_balance_rel_threshold"] = format_real(config.balance_rel_threshold);
+}
+
+}  // namespace tpsim::launch

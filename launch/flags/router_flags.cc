@@ -1,0 +1,60 @@
+#include "launch/flags/router_flags.h"
+
+#include <array>
+#include <string>
+
+#include "launch/cli/flag_values.h"
+#include "proto/base/error.h"
+
+namespace tpsim::launch {
+namespace {
+
+constexpr std::array<Named<scheduler::RouterPolicy>, 6> kPolicies = {{
+    {"random", scheduler::RouterPolicy::kRandom},
+    {"round_robin", scheduler::RouterPolicy::kRoundRobin},
+    {"power_of_two", scheduler::RouterPolicy::kPowerOfTwo},
+    {"cache_aware", scheduler::RouterPolicy::kCacheAware},
+    {"total_requests", scheduler::RouterPolicy::kTotalRequests},
+    {"total_tokens", scheduler::RouterPolicy::kTotalTokens},
+}};
+
+}  // namespace
+
+void declare_router(FlagSet& flags, RouterArgs& args) {
+  flags.add_value(
+      "--router-policy", "POLICY",
+      "of SGLang's router before --dp-size replicas: random, round_robin, power_of_two or cache_aware "
+      "(default: no "
+      "router, one server's --load-balance-method)",
+      [&args](std::string_view flag, const std::string& value) {
+        for (const std::string_view known : {"manual", "bucket", "consistent_hashing", "prefix_hash"}) {
+          if (value == known)
+            throw_user_error("{} {}: is not simulated; use random, round_robin, power_of_two or cache_aware",
+                             flag, value);
+        }
+        check_word(flag, value, {"random", "round_robin", "power_of_two", "cache_aware"});
+        choice(kPolicies, args.policy)(flag, value);
+      });
+  flags.add_value("--router-cache-threshold", "SHARE",
+                  "of a prompt: cache_aware sends it where more than this was sent before (default 0.3)",
+                  real(args.cache_threshold, 0, true, 1, true));
+  flags.add_value(
+      "--router-balance-abs-threshold", "N",
+      "cache_aware: requests in flight by which replicas may differ; beyond it the least busy one gets the "
+      "next (default 64)",
+      count(args.balance_abs_threshold, 0));
+  flags.add_value("--router-balance-rel-threshold", "RATIO",
+                  "likewise: the busiest to the least busy (default 1.5)",
+                  real(args.balance_rel_threshold, 0, true, 1e6, true));
+  flags.add_value("--router-eviction-interval-secs", "S",
+                  "seconds between two evictions from the router's tree of prompts, 0: none (default 60)",
+                  count(args.eviction_interval_secs, 0));
+  flags.add_value(
+      "--router-max-tree-size", "CHARACTERS",
+      "that an eviction leaves each replica in that tree, four of them a token (default 67108864)",
+      count(args.max_tree_size, 1));
+}
+
+std::string_view to_string(scheduler::RouterPolicy policy) { return name_of(kPolicies, policy); }
+
+}  // namespace tpsim::launch

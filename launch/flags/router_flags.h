@@ -1,0 +1,27 @@
+// Several replicas, and which of them a request is sent to: SGLang's router (sglang_router.launch_server,
+// router_args.py of 0.3.2).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "launch/cli/flag_set.h"
+#include "scheduler/router/router.h"
+
+namespace tpsim::launch {
+
+struct RouterArgs {
+  std::optional<scheduler::RouterPolicy> policy;  // given: there is a router
+  std::optional<double> cache_threshold;
+  std::optional<std::uint32_t> balance_abs_threshold;
+  std::optional<double> balance_rel_threshold;
+  std::optional<std::uint32_t> eviction_interval_secs;
+  std::optional<std::uint64_t> max_tree_size;  // characters
+};
+
+void declare_router(FlagSet& flags, RouterArgs& args);
+
+std::string_view to_string(scheduler::RouterPolicy policy);
+
+}  // namespace tpsim::launch

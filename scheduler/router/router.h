@@ -1,0 +1,65 @@
+// Which of several replicas a request is sent to, as SGLang's router chooses (sglang_router 0.3.2, whose
+// policies are those of its crate sgl-model-gateway, src/policies) and as the controller of
+// `sglang.launch_server --dp-size` does (managers/data_parallel_controller.py).
+//
+// A router sees little of its replicas: requests that it has sent and that have not ended, what it remembers
+// of prompts, and, for power_of_two, figures that are up to kLoadPollSeconds old.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "scheduler/workload/workload.h"
+
+namespace tpsim::scheduler {
+
+enum class RouterPolicy : std::uint8_t {
+  kRandom,
+  kRoundRobin,
+  kPowerOfTwo,     // of two drawn ones, the one with fewer tokens when it was polled last
+  kCacheAware,     // where most of the prompt was sent before, unless loads differ too much
+  kTotalRequests,  // the controller's: the fewest requests in its scheduler
+  kTotalTokens     // and the fewest tokens, held or waiting
+};
+
+struct RouterConfig {
+  RouterPolicy policy = RouterPolicy::kCacheAware;
+  // Of cache_aware. Shares of a prompt are of its tokens here, of its characters there.
+  double cache_threshold = 0.3;              // of a prompt; what matches more is followed
+  std::uint32_t balance_abs_threshold = 64;  // requests; loads differ too much beyond this
+  double balance_rel_threshold = 1.5;        // and this
+  double eviction_interval = 60;             // seconds between two evictions; 0: none
+  std::uint64_t max_tree_tokens = (std::uint64_t{1} << 26) / 4;  // of each replica, after one
+  std::uint64_t seed = 1;
+  double first_token_seconds = 0;  // by which a client sees its first token later, with others by then
+};
+
+// What a router can know of its replicas, when it asks.
+class RoutedReplicas {
+ public:
+  // Of the scheduler.
+  struct Load {
+    std::uint64_t requests = 0;  // that run or wait
+    std::uint64_t tokens = 0;    // that they hold or ask for
+  };
+  virtual ~RoutedReplicas() = default;
+  // Requests sent to each that have not ended.
+  virtual std::span<const std::uint64_t> in_flight() const = 0;
+  virtual Load load(std::size_t replica) const = 0;
+};
+
+class Router {
+ public:
+  virtual ~Router() = default;
+  // The replica for a request that comes at `now` (seconds, not before the one of the last call).
+  // REQUIRES: as many replicas as the router was made for.
+  virtual std::size_t choose(const WorkloadRequest& request, double now, const RoutedReplicas& replicas) = 0;
+  // Time begins again at 0; what it remembers of prompts stays.
+  virtual void restart_clock() {}
+};
+
+std::unique_ptr<Router> make_router(const RouterConfig& config, std::size_t replicas);
+
+}  // namespace tpsim::scheduler

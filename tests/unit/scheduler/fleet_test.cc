@@ -1,0 +1,137 @@
+// Several replicas behind a router: each request is served once, and nothing else changes.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "scheduler/engine.h"
+#include "tests/unit/scheduler/fake_executor.h"
+#include "tests/unit/scheduler/random_requests.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+SchedulerConfig pool_of(std::uint64_t tokens) {
+  SchedulerConfig config;
+  config.max_total_num_tokens = tokens;
+  config.max_running_requests = 20;
+  config.context_length = 50000;
+  config.check_invariants = true;
+  return config;
+}
+
+Workload random_workload(std::uint64_t seed, std::size_t requests) {
+  std::mt19937_64 random(seed);
+  Workload workload;
+  kvcache::TokenId fresh = 100;
+  double time = 0;
+  while (workload.requests.size() < requests) {
+    WorkloadRequest r;
+    time += static_cast<double>(random() % 40) * 1e-3;
+    r.arrival_time = time;
+    draw_prompt(random, workload.requests, 2000, fresh, r);
+    r.max_new_tokens = static_cast<std::uint32_t>(1 + random() % 20);
+    workload.requests.push_back(std::move(r));
+  }
+  return workload;
+}
+
+struct Served {
+  proto::RunReport report;
+  std::map<std::uint64_t, RequestRecord> requests;
+};
+
+class KeptRequests : public NoRecords {
+ public:
+  void on_request(const RequestRecord& record) override {
+    EXPECT_TRUE(requests.emplace(record.id, record).second) << record.id;
+  }
+  std::map<std::uint64_t, RequestRecord> requests;
+};
+
+Served serve(const Workload& workload, std::size_t replicas, RouterPolicy policy) {
+  std::vector<std::unique_ptr<FakeExecutor>> executors;
+  std::vector<Executor*> pointers;
+  for (std::size_t i = 0; i < replicas; ++i)
+    pointers.push_back(executors.emplace_back(std::make_unique<FakeExecutor>()).get());
+  LoadConfig load;
+  load.router.policy = policy;
+  KeptRequests kept;
+  Served served;
+  served.report = run_workload(pool_of(2500), load, WorkloadView(workload), pointers, kept);
+  served.requests = std::move(kept.requests);
+  return served;
+}
+
+TEST(Fleet, EveryRequestIsServedOnceByOneReplica) {
+  for (const RouterPolicy policy :
+       {RouterPolicy::kRandom, RouterPolicy::kRoundRobin, RouterPolicy::kPowerOfTwo,
+        RouterPolicy::kCacheAware, RouterPolicy::kTotalRequests, RouterPolicy::kTotalTokens}) {
+    for (const std::size_t replicas : {2, 3, 7}) {
+      const Workload workload = random_workload(replicas, 200);
+      const Served served = serve(workload, replicas, policy);
+      ASSERT_EQ(served.requests.size(), 200U);
+      ASSERT_EQ(served.report.completed() + served.report.failed(), 200U);
+      ASSERT_EQ(served.report.replicas_size(), static_cast<int>(replicas));
+      std::vector<std::uint64_t> requests(replicas);
+      for (const auto& [id, record] : served.requests) ++requests.at(record.replica);
+      std::uint64_t input = 0, output = 0, retractions = 0, steps = 0;
+      for (const proto::ReplicaReport& replica : served.report.replicas()) {
+        EXPECT_EQ(replica.requests(), requests[replica.replica()]);
+        input += replica.input_tokens();
+        output += replica.output_tokens();
+        retractions += replica.retractions();
+        steps += replica.steps();
+      }
+      EXPECT_EQ(input, served.report.total_input_tokens());
+      EXPECT_EQ(output, served.report.total_output_tokens());
+      EXPECT_EQ(retractions, served.report.retractions());
+      EXPECT_EQ(steps, served.report.steps());
+      EXPECT_EQ(served.report.kv_pool_tokens(), replicas * 2500);
+      EXPECT_EQ(serve(workload, replicas, policy).report.SerializeAsString(),
+                served.report.SerializeAsString());
+    }
+  }
+}
+
+// Behind round_robin replica k serves every n-th request from k on, as alone.
+TEST(Fleet, ReplicasShareNothing) {
+  const Workload all = random_workload(5, 120);
+  const Served served = serve(all, 2, RouterPolicy::kRoundRobin);
+  for (std::uint32_t replica = 0; replica < 2; ++replica) {
+    Workload share;
+    for (std::size_t i = replica; i < all.requests.size(); i += 2) share.requests.push_back(all.requests[i]);
+    const Served alone = serve(share, 1, RouterPolicy::kRoundRobin);
+    for (const auto& [id, record] : alone.requests) {
+      const RequestRecord& beside = served.requests.at(2 * id + replica);
+      EXPECT_EQ(beside.replica, replica);
+      EXPECT_EQ(beside.cached_tokens, record.cached_tokens);
+      EXPECT_DOUBLE_EQ(beside.first_token_time, record.first_token_time);
+      EXPECT_DOUBLE_EQ(beside.finish_time, record.finish_time);
+    }
+  }
+}
+
+// Prompts that begin alike find each other where the router remembers them, and not where it does not.
+TEST(Fleet, CacheAwareFindsMorePrefixes) {
+  Workload workload;
+  std::mt19937_64 random(3);
+  for (std::uint64_t i = 0; i < 160; ++i) {
+    WorkloadRequest r;
+    r.arrival_time = 0.004 * static_cast<double>(i);
+    r.prompt.append({1000 * (random() % 8), 400});
+    r.prompt.append({100000 + 1000 * i, 60});
+    r.max_new_tokens = 4;
+    workload.requests.push_back(std::move(r));
+  }
+  EXPECT_GT(serve(workload, 4, RouterPolicy::kCacheAware).report.cache_hit_rate(),
+            serve(workload, 4, RouterPolicy::kRoundRobin).report.cache_hit_rate() + 0.1);
+}
+
+}  // namespace
+}  // namespace tpsim::scheduler

@@ -1,0 +1,167 @@
+// Routers alone: the policies' rules by hand, and the tree of prompts against a list of all of them.
+#include "scheduler/router/router.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "scheduler/router/prompt_tree.h"
+
+namespace tpsim::scheduler {
+namespace {
+
+using kvcache::TokenSequence;
+
+class FakeReplicas : public RoutedReplicas {
+ public:
+  explicit FakeReplicas(std::vector<std::uint64_t> in_flight)
+      : sent(std::move(in_flight)), loads(sent.size()) {}
+  std::span<const std::uint64_t> in_flight() const override { return sent; }
+  Load load(std::size_t replica) const override { return loads[replica]; }
+  std::vector<std::uint64_t> sent;
+  std::vector<Load> loads;
+};
+
+WorkloadRequest prompt_of(std::vector<kvcache::TokenRun> runs) {
+  WorkloadRequest request;
+  request.prompt = TokenSequence(runs);
+  return request;
+}
+
+std::unique_ptr<Router> router_of(RouterPolicy policy, std::size_t replicas) {
+  RouterConfig config;
+  config.policy = policy;
+  return make_router(config, replicas);
+}
+
+// Tokens that two sequences begin with alike, one by one.
+std::uint64_t common(const TokenSequence& a, const TokenSequence& b) {
+  const auto ids = [](const TokenSequence& sequence) {
+    std::vector<kvcache::TokenId> all;
+    for (const kvcache::TokenRun& run : sequence.runs())
+      for (std::uint32_t i = 0; i < run.length; ++i) all.push_back(run.first + i);
+    return all;
+  };
+  const auto x = ids(a), y = ids(b);
+  return static_cast<std::uint64_t>(std::ranges::mismatch(x, y).in1 - x.begin());
+}
+
+TEST(PromptTree, FindsWhatAListOfAllPromptsFinds) {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 20; ++round) {
+    PromptTree tree(3);
+    std::vector<std::pair<TokenSequence, std::size_t>> all;
+    for (int i = 0; i < 60; ++i) {
+      TokenSequence prompt;
+      if (!all.empty() && random() % 3 != 0) {
+        prompt = all[random() % all.size()].first;
+        prompt.truncate(random() % (prompt.size() + 1));
+      }
+      const kvcache::TokenId first = random() % 5 * 10;
+      prompt.append({first, static_cast<std::uint32_t>(1 + random() % 12)});
+      std::uint64_t longest = 0;
+      for (const auto& [other, replica] : all) longest = std::max(longest, common(prompt, other));
+      const PromptTree::Match match = tree.match(prompt);
+      ASSERT_EQ(match.tokens, longest);
+      const bool seen_there = std::ranges::any_of(all, [&](const auto& other) {
+        return other.second == match.replica && common(prompt, other.first) == longest;
+      });
+      ASSERT_TRUE(longest == 0 || seen_there);
+      const std::size_t replica = random() % 3;
+      tree.insert(prompt, replica);
+      all.emplace_back(prompt, replica);
+    }
+  }
+}
+
+TEST(PromptTree, ForgetsWhatWasSeenLongestAgo) {
+  PromptTree tree(2);
+  const TokenSequence old(std::vector<kvcache::TokenRun>{{0, 100}, {1000, 50}});
+  const TokenSequence young(std::vector<kvcache::TokenRun>{{0, 100}, {2000, 50}});
+  tree.insert(old, 0);
+  tree.insert(young, 0);
+  tree.insert(old, 1);
+  EXPECT_EQ(tree.size(0), 200U);
+  EXPECT_EQ(tree.size(1), 150U);
+  tree.evict(150);
+  EXPECT_EQ(tree.size(0), 150U);
+  EXPECT_EQ(tree.match(young).tokens, 150U);
+  EXPECT_EQ(tree.match(old).replica, 1U);  // which still has it
+  tree.evict(0);
+  EXPECT_EQ(tree.size(0) + tree.size(1), 0U);
+  EXPECT_EQ(tree.match(old).tokens, 0U);
+}
+
+TEST(PromptTree, SizesAreThoseOfRandomInsertionsAndEvictions) {
+  std::mt19937_64 random(11);
+  PromptTree tree(4);
+  for (int i = 0; i < 2000; ++i) {
+    TokenSequence prompt;
+    for (std::uint64_t run = 0; run <= random() % 4; ++run)
+      prompt.append({random() % 6 * 100, static_cast<std::uint32_t>(1 + random() % 60)});
+    tree.insert(prompt, random() % 4);
+    if (i % 50 != 49) continue;
+    const std::uint64_t most = random() % 2000;
+    tree.evict(most);
+    for (std::size_t replica = 0; replica < 4; ++replica) ASSERT_LE(tree.size(replica), most);
+  }
+  tree.evict(0);
+  for (std::size_t replica = 0; replica < 4; ++replica) EXPECT_EQ(tree.size(replica), 0U);
+}
+
+TEST(Router, RoundRobinTakesTurns) {
+  const auto router = router_of(RouterPolicy::kRoundRobin, 3);
+  const FakeReplicas replicas({9, 0, 0});
+  for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(router->choose(prompt_of({{0, 1}}), 0, replicas), i % 3);
+}
+
+TEST(Router, RandomIsEvenAndTheSameForASeed) {
+  const FakeReplicas replicas({0, 0, 0, 0});
+  std::vector<int> counts(4);
+  const auto router = router_of(RouterPolicy::kRandom, 4), again = router_of(RouterPolicy::kRandom, 4);
+  for (int i = 0; i < 4000; ++i) {
+    const std::size_t chosen = router->choose(prompt_of({{0, 1}}), 0, replicas);
+    ++counts[chosen];
+    ASSERT_EQ(again->choose(prompt_of({{0, 1}}), 0, replicas), chosen);
+  }
+  for (const int count : counts) EXPECT_NEAR(count, 1000, 100);
+}
+
+// The figures that it compares are those of its last poll, every 30 s.
+TEST(Router, PowerOfTwoFollowsOldFigures) {
+  const auto router = router_of(RouterPolicy::kPowerOfTwo, 2);
+  FakeReplicas replicas({0, 0});
+  replicas.loads = {{1, 100}, {1, 50}};
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(router->choose(prompt_of({{0, 1}}), 0.5 * i, replicas), 1U);
+  replicas.loads = {{1, 100}, {200, 9000}};
+  EXPECT_EQ(router->choose(prompt_of({{0, 1}}), 29.9, replicas), 1U);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(router->choose(prompt_of({{0, 1}}), 30 + i, replicas), 0U);
+}
+
+TEST(Router, CacheAwareFollowsPromptsUntilLoadsDiffer) {
+  const auto router = router_of(RouterPolicy::kCacheAware, 2);
+  FakeReplicas replicas({1, 0});
+  EXPECT_EQ(router->choose(prompt_of({{0, 100}}), 0, replicas), 1U);  // the least busy one
+  replicas.sent = {0, 1};
+  EXPECT_EQ(router->choose(prompt_of({{0, 100}, {5000, 100}}), 1, replicas), 1U);  // half of it was there
+  EXPECT_EQ(router->choose(prompt_of({{0, 30}, {7000, 70}}), 1, replicas), 0U);    // 0.3 is not more than 0.3
+  replicas.sent = {1, 66};                                                         // 65 apart
+  EXPECT_EQ(router->choose(prompt_of({{0, 100}, {5000, 100}}), 1, replicas), 0U);
+  replicas.sent = {200, 265};                                                     // not 1.5 times
+  EXPECT_EQ(router->choose(prompt_of({{0, 100}, {5000, 90}}), 1, replicas), 0U);  // which saw it last
+}
+
+TEST(Router, TheControllerFindsTheLeastLoaded) {
+  FakeReplicas replicas({0, 0, 0});
+  replicas.loads = {{5, 10}, {2, 90}, {7, 10}};
+  EXPECT_EQ(router_of(RouterPolicy::kTotalRequests, 3)->choose(prompt_of({{0, 1}}), 0, replicas), 1U);
+  EXPECT_EQ(router_of(RouterPolicy::kTotalTokens, 3)->choose(prompt_of({{0, 1}}), 0, replicas), 0U);
+}
+
+}  // namespace
+}  // namespace tpsim::scheduler
