@@ -45,24 +45,24 @@ RouterChoice resolve_router(const ServerArgs& args) {
   const RouterArgs& router = args.router;
   out.replicas = args.parallel.replicas();
   if (out.replicas == 1) {
-    if (router.policy)
-      throw_user_error(
-          "--router-policy {}: needs replicas to choose from: --dp-size above 1, without "
-          "--enable-dp-attention",
-          to_string(*router.policy));
+    if (!router.given().empty())
+      throw_user_error("{}: needs replicas to choose from: --dp-size above 1, without --enable-dp-attention",
+                       router.given());
     return out;
   }
   refuse_what_has_no_replicas(args, out.replicas);
   scheduler::RouterConfig& config = out.config;
-  config.policy = router.policy.value_or(controller_policy(args.parallel.load_balance));
+  const bool routed = !router.given().empty();
+  config.policy =
+      routed ? router.policy.value_or(config.policy) : controller_policy(args.parallel.load_balance);
   config.cache_threshold = router.cache_threshold.value_or(config.cache_threshold);
   config.balance_abs_threshold = router.balance_abs_threshold.value_or(config.balance_abs_threshold);
   config.balance_rel_threshold = router.balance_rel_threshold.value_or(config.balance_rel_threshold);
   config.eviction_interval = router.eviction_interval_secs.value_or(60);
   if (router.max_tree_size) config.max_tree_tokens = *router.max_tree_size / kCharactersPerToken;
   config.seed = args.random_seed;
-  if (router.policy) config.first_token_seconds = kFirstTokenSeconds;
-  if (!router.policy)
+  if (routed) config.first_token_seconds = kFirstTokenSeconds;
+  if (!routed)
     say(out.notes,
         "--dp-size {}: each scheduler has a tokenizer process of its own here, where one server has one for "
         "all; "

@@ -55,6 +55,15 @@ void declare_router(FlagSet& flags, RouterArgs& args) {
       count(args.max_tree_size, 1));
 }
 
+std::string_view RouterArgs::given() const {
+  if (policy) return "--router-policy";
+  if (cache_threshold) return "--router-cache-threshold";
+  if (balance_abs_threshold) return "--router-balance-abs-threshold";
+  if (balance_rel_threshold) return "--router-balance-rel-threshold";
+  if (eviction_interval_secs) return "--router-eviction-interval-secs";
+  return max_tree_size ? "--router-max-tree-size" : "";
+}
+
 std::string_view to_string(scheduler::RouterPolicy policy) { return name_of(kPolicies, policy); }
 
 }  // namespace tpsim::launch

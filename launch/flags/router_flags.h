@@ -12,12 +12,15 @@
 namespace tpsim::launch {
 
 struct RouterArgs {
-  std::optional<scheduler::RouterPolicy> policy;  // given: there is a router
+  std::optional<scheduler::RouterPolicy> policy;
   std::optional<double> cache_threshold;
   std::optional<std::uint32_t> balance_abs_threshold;
   std::optional<double> balance_rel_threshold;
   std::optional<std::uint32_t> eviction_interval_secs;
   std::optional<std::uint64_t> max_tree_size;  // characters
+
+  // The first of its flags that was given; empty: there is no router.
+  std::string_view given() const;
 };
 
 void declare_router(FlagSet& flags, RouterArgs& args);

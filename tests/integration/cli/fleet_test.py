@@ -63,7 +63,8 @@ class Fleet(CommandLine):
 
     def test_refusals(self):
         for words, sentence in (
-                (("--router-policy", "cache_aware"), "--router-policy cache_aware: needs replicas"),
+                (("--router-policy", "cache_aware"), "--router-policy: needs replicas"),
+                (("--router-cache-threshold", "0.2"), "--router-cache-threshold: needs replicas"),
                 (("--dp-size", "2", "--router-policy", "manual"), "--router-policy manual: is not simulated"),
                 (("--dp-size", "2", "--router-policy", "nearest"), "--router-policy"),
                 (("--dp-size", "2", "--pp-size", "2"), "--dp-size 2: --pp-size of several replicas"),
