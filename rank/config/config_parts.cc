@@ -63,8 +63,11 @@ RopeType type_of(const ConfigReader& config, const ConfigReader& rope) {
   if (name == "dynamic") return RopeType::kDynamic;
   if (name == "llama3") return RopeType::kLlama3;
   if (name == "yarn") return RopeType::kYarn;
-  throw_user_error("{}: rope type \"{}\" is not supported; use default, linear, dynamic, llama3 or yarn",
-                   config.where(), name.substr(0, 40));
+  if (name == "proportional") return RopeType::kProportional;
+  throw_user_error(
+      "{}: rope type \"{}\" is not supported; use default, linear, dynamic, llama3, yarn or "
+      "proportional",
+      config.where(), name.substr(0, 40));
 }
 
 void read_mrope(const ConfigReader& rope, const RopeDefaults& defaults, RopeConfig& out) {

@@ -148,7 +148,14 @@ struct LinearAttentionConfig {
   std::uint32_t value_dim() const { return num_value_heads * value_head_dim; }
 };
 
-enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
+enum class RopeType : std::uint8_t {
+  kDefault,
+  kLinear,
+  kDynamic,
+  kLlama3,
+  kYarn,
+  kProportional,  // Gemma 4: pairs are those of whole heads, and only the first partial_rotary_factor turn
+};
 
 // Rotary position embedding, as rope_scaling (Transformers 4) or rope_parameters (5) say it.
 struct RopeConfig {
@@ -162,6 +169,7 @@ struct RopeConfig {
   double attention_factor = 0;                         // yarn; 0: not said
   bool truncate = true;                                // yarn: round the correction range (gpt-oss: no)
   double partial_rotary_factor = 1;                    // share of a head that is rotated
+  std::uint32_t head_dim = 0;                          // of its layers' heads; 0: the model's
   bool interleaved = false;  // pairs of neighbours are rotated (DeepSeek), not halves
   // Qwen-VL: so many pairs of a head turn by time, by row and by column of an image's token; text has one
   // position for all three. All 0: there is one position. Interleaved: time, row and column take turns until
@@ -308,8 +316,11 @@ struct ModelConfig {
   bool is_mla() const { return mla.kv_lora_rank > 0; }
   // Elements of a head that are rotated, the first ones.
   std::uint32_t rope_dim(const RopeConfig& rope) const {
-    return is_mla() ? mla.qk_rope_head_dim
-                    : static_cast<std::uint32_t>(head_dim * rope.partial_rotary_factor);
+    if (is_mla()) return mla.qk_rope_head_dim;
+    const std::uint32_t dim = rope.head_dim > 0 ? rope.head_dim : head_dim;
+    return rope.type == RopeType::kProportional
+               ? dim
+               : static_cast<std::uint32_t>(dim * rope.partial_rotary_factor);
   }
   // Some layers keep a state and no KV cache.
   bool is_hybrid_linear() const { return linear.num_layers > 0; }

@@ -78,6 +78,12 @@ RotaryEmbedding::RotaryEmbedding(const RopeConfig& config, std::uint32_t dim, st
     case RopeType::kDefault:
     case RopeType::kDynamic:
       break;
+    case RopeType::kProportional: {
+      const auto turning = static_cast<std::size_t>(config.partial_rotary_factor * dim / 2);
+      for (std::size_t i = 0; i < inverse_frequencies_.size(); ++i)
+        inverse_frequencies_[i] = i < turning ? inverse_frequencies_[i] / config.factor : 0;
+      break;
+    }
     case RopeType::kLinear:
       for (double& frequency : inverse_frequencies_) frequency /= config.factor;
       break;

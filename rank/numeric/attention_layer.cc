@@ -12,6 +12,12 @@ namespace {
 
 constexpr float kNormEps = 1e-6F;  // of the keys' norm, whatever the model's is
 
+std::uint32_t widest_head(const ModelConfig& model) {
+  std::uint32_t widest = model.head_dim;
+  for (const AttentionKind& kind : model.attention) widest = std::max(widest, kind.heads.head_dim);
+  return widest;
+}
+
 // x [weight.size()] of a row of `size` elements whose squares add up to `squares`.
 void norm_part(float* x, const std::vector<float>& weight, float squares, std::uint32_t size, float eps) {
   const float factor = 1 / std::sqrt(squares / static_cast<float>(size) + eps);
@@ -68,7 +74,7 @@ AttentionLayer::AttentionLayer(const ModelConfig& model, ThreadPool& pool, Numer
       math_(pool.size()),
       sparse_math_(pool.size()),
       indexer_(model, pool, times),
-      ones_(model.head_dim, 1.0F) {}
+      ones_(widest_head(model), 1.0F) {}
 
 void AttentionLayer::project(std::uint32_t tokens, const Shard& shard, const LayerWeights& weights,
                              const float* x, HeadsOfAllRanks& heads, float* squares) {
@@ -96,7 +102,8 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
   const std::uint32_t kv_size = shape.num_kv_heads * dim;
   // With gated outputs each head's query is followed by its gate.
   const std::uint32_t q_width = model_.attn_output_gate ? 2 * q_size : q_size;
-  const std::uint32_t width = q_width + 2 * kv_size;
+  const bool shares = model_.layers[layer].heads.keys_are_values;
+  const std::uint32_t width = q_width + (shares ? 1 : 2) * kv_size;
   const std::uint32_t tokens = pass.tokens();
   if (heads != nullptr) {
     projected_.swap(heads->projected);
@@ -110,6 +117,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
   const std::size_t all_queries = std::size_t{tokens} * q_size;
   queries_.resize(chunks ? 3 * all_queries : all_queries);
   if (model_.attn_output_gate) gates_.resize(all_queries);
+  if (model_.value_norm) values_.resize(std::size_t{tokens} * kv_size);
   const std::uint32_t rope = model_.layers[layer].rope;
   const float offset = model_.norm_plus_one ? 1.0F : 0.0F;
   const auto eps = static_cast<float>(model_.rms_norm_eps);
@@ -127,6 +135,13 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
       if (model_.qk_l2_norm) norm(heads, count, ones_);
     };
     if (model_.attn_output_gate) take_gates(row, shape.num_q_heads, t);
+    float* values = row + q_width + (shares ? 0 : kv_size);
+    if (model_.value_norm) {
+      float* const normed = values_.data() + std::size_t{t} * kv_size;
+      std::memcpy(normed, values, kv_size * sizeof(float));
+      norm(normed, shape.num_kv_heads, ones_);
+      values = normed;
+    }
     if (heads != nullptr) {
       const float* const squares = heads->squares + t * HeadsOfAllRanks::kSums;
       norm_part(row, weights.q_norm, squares[0], shard.attention.size * q_size, eps);
@@ -146,7 +161,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
       std::memcpy(queries, row, q_size * sizeof(float));
       turn(queries, shape.num_q_heads, chunks ? set : rope);
     }
-    store.store(model_.layers[layer].kv_layer, pass.slot(t), row + q_width, row + q_width + kv_size);
+    store.store(model_.layers[layer].kv_layer, pass.slot(t), row + q_width, values);
   });
 }
 

@@ -88,6 +88,10 @@ std::vector<std::pair<std::size_t, double>> chosen(const MoeConfig& moe, const s
   return out;
 }
 
+void add(Row& to, double weight, const Row& x) {
+  for (std::size_t i = 0; i < x.size(); ++i) to[i] += weight * x[i];
+}
+
 }  // namespace
 
 Rows times(const PackedMatrix& w, const Rows& x, const std::vector<float>& bias) {
@@ -121,18 +125,17 @@ Rows mlp(const ModelConfig& model, const MlpWeights& weights, const Rows& x) {
   return times(weights.down, inner, weights.down_bias);
 }
 
-Rows experts(const ModelConfig& model, const MoeWeights& weights, const Rows& x) {
+Rows routed_experts(const ModelConfig& model, const MoeWeights& weights, const Rows& routed_by,
+                    const Rows& x) {
   const MoeConfig& moe = model.moe;
-  const Rows scores = times(weights.router, x, weights.router_bias);
+  const Rows scores = times(weights.router, routed_by, weights.router_bias);
   Rows out(x.size(), Row(model.hidden_size, 0.0));
   std::map<std::size_t, std::vector<std::pair<std::size_t, double>>> rows_of;  // per expert: rows, weights
   for (std::size_t r = 0; r < x.size(); ++r) {
     for (const auto& [index, weight] : chosen(moe, weights.correction_bias, scores[r]))
-      rows_of[index].emplace_back(r, weight);
+      rows_of[index].emplace_back(
+          r, weights.expert_scales.empty() ? weight : weight * weights.expert_scales[index]);
   }
-  const auto add = [&out](std::size_t r, double weight, const Row& result) {
-    for (std::size_t i = 0; i < result.size(); ++i) out[r][i] += weight * result[i];
-  };
   for (const auto& [index, rows] : rows_of) {
     Rows in;
     for (const auto& [r, weight] : rows) {
@@ -142,14 +145,19 @@ Rows experts(const ModelConfig& model, const MoeWeights& weights, const Rows& x)
     }
     const Rows results = mlp(model, weights.experts[index], in);
     for (std::size_t i = 0; i < rows.size(); ++i)
-      add(rows[i].first, moe.weight_on_input ? 1 : rows[i].second, results[i]);
+      add(out[rows[i].first], moe.weight_on_input ? 1 : rows[i].second, results[i]);
   }
-  if (moe.num_shared_experts == 0) return out;
+  return out;
+}
+
+Rows experts(const ModelConfig& model, const MoeWeights& weights, const Rows& x) {
+  Rows out = routed_experts(model, weights, x, x);
+  if (model.moe.num_shared_experts == 0) return out;
   const Rows shared = mlp(model, weights.shared, x);
   for (std::size_t r = 0; r < x.size(); ++r) {
     double gate = 0;
     for (std::size_t i = 0; i < weights.shared_gate.size(); ++i) gate += x[r][i] * weights.shared_gate[i];
-    add(r, weights.shared_gate.empty() ? 1 : 1 / (1 + std::exp(-gate)), shared[r]);
+    add(out[r], weights.shared_gate.empty() ? 1 : 1 / (1 + std::exp(-gate)), shared[r]);
   }
   return out;
 }

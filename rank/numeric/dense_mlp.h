@@ -15,7 +15,10 @@ using Rows = std::vector<Row>;
 Rows times(const PackedMatrix& w, const Rows& x, const std::vector<float>& bias = {});
 
 Rows mlp(const ModelConfig& model, const MlpWeights& weights, const Rows& x);
-// Router, experts and shared experts.
+// Router and experts. `routed_by`: what the router reads.
+Rows routed_experts(const ModelConfig& model, const MoeWeights& weights, const Rows& routed_by,
+                    const Rows& x);
+// The same with shared experts.
 Rows experts(const ModelConfig& model, const MoeWeights& weights, const Rows& x);
 
 }  // namespace tpsim::rank::dense

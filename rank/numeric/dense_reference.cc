@@ -113,6 +113,8 @@ class PlainRope {
     const double original =
         config_.original_max_position_embeddings > 0 ? config_.original_max_position_embeddings : context;
     if (config_.type == RopeType::kLinear) return f / config_.factor;
+    if (config_.type == RopeType::kProportional)
+      return 2 * i < config_.partial_rotary_factor * static_cast<double>(dim_) ? f / config_.factor : 0;
     if (config_.type == RopeType::kLlama3) {
       const double turns = original * f / (2 * std::numbers::pi);  // in the original context
       const double blend = std::clamp(
@@ -308,10 +310,22 @@ class Forward {
     if (model_.post_norms) attended = norm(attended, layer.post_attention_norm);
     for (std::size_t t = 0; t < tokens_; ++t) add(x[t], attended[t]);
     Rows inner = norm(x, model_.post_norms ? layer.pre_feedforward_norm : layer.post_attention_norm);
-    inner = model_.layers[i].moe ? dense::experts(model_, layer.moe, inner)
-                                 : dense::mlp(model_, layer.mlp, inner);
+    if (!model_.layers[i].moe) {
+      inner = dense::mlp(model_, layer.mlp, inner);
+    } else if (model_.moe.gemma_router) {
+      inner = norm(dense::mlp(model_, layer.moe.shared, inner), layer.moe.dense_post_norm);
+      const Rows routed = norm(dense::routed_experts(model_, layer.moe, norm(x, layer.moe.router_norm),
+                                                     norm(x, layer.moe.pre_norm)),
+                               layer.moe.post_norm);
+      for (std::size_t t = 0; t < tokens_; ++t) add(inner[t], routed[t]);
+    } else {
+      inner = dense::experts(model_, layer.moe, inner);
+    }
     if (model_.post_norms) inner = norm(inner, layer.post_feedforward_norm);
-    for (std::size_t t = 0; t < tokens_; ++t) add(x[t], inner[t]);
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      add(x[t], inner[t]);
+      for (double& value : x[t]) value *= layer.scalar;
+    }
   }
 
   PlainRope rope(const RopeConfig& config, std::size_t dim) const {
@@ -389,7 +403,10 @@ class Forward {
     for (std::size_t h = 0; h < heads.num_heads; ++h) {
       const Rows q = turned(h * q_dim, layer.q_norm);
       const Rows k = kept(turned(first_k + h / group * dim, layer.k_norm));
-      const Rows v = kept(columns(qkv, first_v + h / group * dim, dim));
+      Rows values = columns(qkv, (heads.keys_are_values ? first_k : first_v) + h / group * dim, dim);
+      for (std::size_t t = 0; model_.value_norm && t < tokens_; ++t)
+        values[t] = rms_norm(values[t], std::vector<float>(dim, 1.0F), model_.rms_norm_eps, 0);
+      const Rows v = kept(std::move(values));
       Rows out = chunks ? chunked->attend(q, k, v,
                                           model_.attention_scale *
                                               model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))

@@ -107,7 +107,10 @@ const std::vector<std::vector<MlpLayer::Assigned>>& MlpLayer::assign(const MoeWe
   for (std::uint32_t t = 0; t < rows.count; ++t) {
     route(model_.moe, std::span(scores_).subspan(std::size_t{t} * num_experts, num_experts),
           weights.correction_bias, routed_);
-    for (const Routed& to : routed_) assigned_[to.expert].push_back({rows.first + t, to.weight});
+    for (const Routed& to : routed_) {
+      const float scale = weights.expert_scales.empty() ? 1 : weights.expert_scales[to.expert];
+      assigned_[to.expert].push_back({rows.first + t, to.weight * scale});
+    }
   }
   return assigned_;
 }

@@ -46,7 +46,8 @@ class MlpLayer {
     std::uint32_t token = 0;
     float weight = 0;
   };
-  // Where the tokens of `rows` go: by expert, ascending tokens. Valid until the next call.
+  // Where the tokens of `rows` go: by expert, ascending tokens. x: what the router reads. Valid until the
+  // next call.
   const std::vector<std::vector<Assigned>>& assign(const MoeWeights& weights, const float* x, Rows rows);
   // Shared experts for `rows` of `tokens`; zeros elsewhere, or everywhere where there are none.
   void shared_experts(const MoeWeights& weights, const float* x, std::uint32_t tokens, Rows rows, float* out);

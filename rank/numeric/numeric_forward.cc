@@ -297,6 +297,51 @@ void NumericForward::exchange_experts(std::uint32_t layer) {
   exchange_.forward(weights, own, normed_.data(), tokens_, out);
 }
 
+// The MLP or the experts, with the norms around them.
+void NumericForward::add_feed_forward(std::uint32_t layer) {
+  const LayerWeights& shared = ranks_.front()->weights.layers[layer];
+  normed_.resize(hidden_.size());
+  norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(), tokens_,
+       normed_.data());
+  const bool moe = model_.layers[layer].moe;
+  if (moe && model_.moe.gemma_router) return add_gemma_experts(layer);
+  const bool exchanged = moe && options_.layout.a2a();
+  if (exchanged) exchange_experts(layer);
+  for (std::size_t r = 0; !exchanged && r < ranks_.size(); ++r) {
+    const RankWeights& weights = ranks_[r]->weights;
+    mlp_.forward(weights.layers[layer], moe, weights.shard, normed_.data(), tokens_, whole_rows(*ranks_[r]),
+                 part(r, hidden_.size()).data());
+  }
+  reduce_into_hidden({}, shared.post_feedforward_norm);
+}
+
+// Gemma 4: the dense MLP reads normed_, router and experts read the hidden state, each through a norm of its
+// own; both results are normed, their sum, too.
+void NumericForward::add_gemma_experts(std::uint32_t layer) {
+  const LayerWeights& shared = ranks_.front()->weights.layers[layer];
+  const MlpLayer::Rows all{0, tokens_};
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    mlp_.shared_experts(ranks_[r]->weights.layers[layer].moe, normed_.data(), tokens_, all,
+                        part(r, hidden_.size()).data());
+  summed_.resize(hidden_.size());
+  reduce(hidden_.size(), summed_.data());
+  norm(shared.moe.dense_post_norm, summed_.data(), tokens_, summed_.data());
+  norm(shared.moe.pre_norm, hidden_.data(), tokens_, normed_.data());
+  routed_.resize(hidden_.size());
+  norm(shared.moe.router_norm, hidden_.data(), tokens_, routed_.data());
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const MoeWeights& moe = ranks_[r]->weights.layers[layer].moe;
+    std::vector<float>& out = part(r, hidden_.size());
+    std::fill(out.begin(), out.end(), 0.0F);
+    mlp_.add_routed(moe, mlp_.assign(moe, routed_.data(), all), normed_.data(), out.data());
+  }
+  reduce(hidden_.size(), routed_.data());
+  norm(shared.moe.post_norm, routed_.data(), tokens_, routed_.data());
+  add(summed_.data(), routed_.data(), summed_.size());
+  norm(shared.post_feedforward_norm, summed_.data(), tokens_, summed_.data());
+  add(hidden_.data(), summed_.data(), hidden_.size());
+}
+
 // Each rank knows a part of the vocabulary; the sum over ranks has every row once.
 void NumericForward::embed() {
   const std::uint32_t size = model_.hidden_size;
@@ -475,17 +520,8 @@ std::span<const float> NumericForward::forward(std::span<const TokenBatch> batch
     if (model_.layers[i].linear) ++linear_index;
     static const std::vector<float> kNone;
     reduce_into_hidden(shared.o_bias, model_.post_norms ? shared.post_attention_norm : kNone);
-    normed_.resize(hidden_.size());
-    norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),
-         tokens_, normed_.data());
-    const bool exchanged = model_.layers[i].moe && options_.layout.a2a();
-    if (exchanged) exchange_experts(i);
-    for (std::size_t r = 0; !exchanged && r < ranks_.size(); ++r) {
-      const RankWeights& weights = ranks_[r]->weights;
-      mlp_.forward(weights.layers[i], model_.layers[i].moe, weights.shard, normed_.data(), tokens_,
-                   whole_rows(*ranks_[r]), part(r, hidden_.size()).data());
-    }
-    reduce_into_hidden(kNone, shared.post_feedforward_norm);
+    add_feed_forward(i);
+    if (shared.scalar != 1) scale(hidden_.data(), hidden_.size(), shared.scalar);
     images_.add_deepstack(i, hidden_.data());
   }
   capture(model_.num_layers);

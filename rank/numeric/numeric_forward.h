@@ -115,6 +115,8 @@ class NumericForward : public TokenForward {
   void share_squares(std::uint32_t layer);
   MlpLayer::Rows whole_rows(const Rank& rank) const;
   void exchange_experts(std::uint32_t layer);
+  void add_feed_forward(std::uint32_t layer);
+  void add_gemma_experts(std::uint32_t layer);
   void begin(std::span<const TokenBatch> batches);
   void embed();
   void hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch);
@@ -154,7 +156,7 @@ class NumericForward : public TokenForward {
     std::unique_ptr<const Pass> pass;  // null: nothing to do
   };
   std::vector<Part> of_dp_;
-  std::vector<float> hidden_, normed_, summed_, logits_, gathered_;
+  std::vector<float> hidden_, normed_, summed_, logits_, gathered_, routed_;
   std::vector<float> embedded_, joined_;   // of heads that draft
   std::vector<float> squares_;             // of queries and keys, over all ranks
   std::vector<float> captured_;            // what hidden() says

@@ -128,6 +128,7 @@ class Loader {
       layer.pre_feedforward_norm = vector(at, "pre_feedforward_layernorm");
       layer.post_feedforward_norm = vector(at, "post_feedforward_layernorm");
     }
+    if (model_.layer_scalars) layer.scalar = reader_.vector(at + "layer_scalar", 1).front();
     if (model_.layers[index].linear) {
       load_linear(at, layer.linear);
     } else if (model_.is_mla()) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <vector>
 
 namespace tpsim::rank {
@@ -174,6 +175,15 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   if (config.router_bias) moe.router_bias = reader.vector(block + router + ".bias", config.num_experts);
   if (config.scoring == ExpertScoring::kSigmoid)
     moe.correction_bias = reader.vector(block + router + ".e_score_correction_bias", config.num_experts);
+
+  if (config.gemma_router) {
+    moe.router_norm = reader.vector(at + "router.scale", hidden);
+    for (float& scale : moe.router_norm) scale /= std::sqrt(static_cast<float>(hidden));
+    moe.expert_scales = reader.vector(at + "router.per_expert_scale", config.num_experts);
+    moe.dense_post_norm = reader.vector(at + "post_feedforward_layernorm_1.weight", hidden);
+    moe.pre_norm = reader.vector(at + "pre_feedforward_layernorm_2.weight", hidden);
+    moe.post_norm = reader.vector(at + "post_feedforward_layernorm_2.weight", hidden);
+  }
 
   const WeightSpec& gate_up = weight_named(weights, "experts.gate_up_proj");
   const WeightSpec& down = weight_named(weights, "experts.down_proj");

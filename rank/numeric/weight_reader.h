@@ -31,6 +31,9 @@ struct MoeWeights {
   std::vector<MlpWeights> experts;  // of this rank
   MlpWeights shared;                // width 0: none
   std::vector<float> shared_gate;   // [hidden]; empty: none
+  // Gemma 4. The norm of what the router reads, its scale and 1 / sqrt(hidden_size) included; factors of the
+  // experts' weights; and the norms behind the dense MLP, before the experts and behind them.
+  std::vector<float> router_norm, expert_scales, dense_post_norm, pre_norm, post_norm;
 };
 
 struct MlaWeights {
@@ -71,6 +74,7 @@ struct LayerWeights {
   std::vector<float> qkv_bias, o_bias;
   std::vector<float> q_norm, k_norm;
   std::vector<float> sinks;  // of this rank's heads
+  float scalar = 1;          // of what leaves the layer
   MlaWeights mla;
   IndexerWeights indexer;
   LinearAttentionWeights linear;

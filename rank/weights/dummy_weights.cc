@@ -54,6 +54,7 @@ void DummyWeights::require(const std::string&, const std::vector<std::uint64_t>&
 void DummyWeights::read(const std::string& name, std::uint64_t first, std::uint64_t count, float* out) const {
   constexpr std::uint64_t kBlock = std::uint64_t{1} << 32;
   const std::uint64_t key = key_of(seed_, name);
+  const bool factor = name.ends_with("scale") || name.ends_with("scalar");
   const bool norm = name.ends_with("norm.weight");
   const bool small = name.ends_with("bias") || name.ends_with("sinks");
   while (count > 0) {
@@ -62,7 +63,7 @@ void DummyWeights::read(const std::string& name, std::uint64_t first, std::uint6
     Block block{static_cast<std::uint32_t>(block_key), static_cast<std::uint32_t>(block_key >> 32),
                 static_cast<std::uint32_t>(first % kBlock),
                 static_cast<std::size_t>(std::min(count, kBlock - first % kBlock)), out};
-    if (norm && !norms_less_one_) {
+    if (factor || (norm && !norms_less_one_)) {
       // 1 and steps of 1/128, the width of bf16's there.
       fill(block, [](std::uint32_t hash) {
         return static_cast<float>(128 + (static_cast<std::int32_t>(hash >> 28) - 8)) * 0x1p-7F;

@@ -4,7 +4,8 @@
 //
 // Values are multiples of a power of two with at most 8 significant bits: bf16, fp16 and fp32 hold them
 // exactly, so that weights kept in any of these are the same model too.
-//   …norm.weight      1 - 1/16 .. 1 + 7/128, or as "projections" where norms are stored less 1 (Gemma)
+//   …norm.weight, …scale, …scalar
+//                     1 - 1/16 .. 1 + 7/128, or as "projections" where norms are stored less 1 (Gemma)
 //   …bias, …sinks     uniform, mean 0, standard deviation 0.0045
 //   projections       (all others) uniform, mean 0, standard deviation 0.018
 #pragma once

@@ -52,11 +52,16 @@ def rope(kind, **more):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **more}}
 
 
+GEMMA4 = {"num_hidden_layers": 3, "sliding_window": 12, "global_head_dim": 32, "final_logit_softcapping": 8.0,
+          "layer_types": ["sliding_attention", "full_attention", "full_attention"], "pad_token_id": 0,
+          "hidden_size_per_layer_input": 0}
 SHORT_CONV = {"head_dim": None, "hidden_size": 64, "conv_L_cache": 3, "norm_eps": 1e-5, **rope("default")}
 
 # NAME: (architecture, config, how it is stored).
-# Stored: "quantise": weights are replaced by what their quantisation stands for (quantised.py); the weights' dtype; "classic": config.json and expert tensors as Transformers 4 wrote them; "shards":
-# several files with an index.
+# Stored: "quantise": weights are replaced by what their quantisation stands for (quantised.py); the weights' dtype;
+# "classic": config.json and expert tensors as Transformers 4 wrote them; "shards": several files with an index; "hub":
+# the architecture of checkpoints whose class Transformers does not have, which are written as that says;
+# "published": keys of config.json as published checkpoints have them.
 MODELS = {
     "llama": ("Llama", {**rope("default")}, {"dtype": torch.float32, "shards": True}),
     "llama-llama3-rope": ("Llama", {"num_key_value_heads": 1, "tie_word_embeddings": True, "attention_bias": True,
@@ -80,6 +85,12 @@ MODELS = {
                                   "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
                                   "full_attention": {"rope_type": "linear", "factor": 8.0,
                                                      "rope_theta": 1000000.0}}}, {}),
+    # Wide heads in full layers; with experts their keys are their values, too.
+    "gemma4": ("Gemma4Text", {**GEMMA4, "num_key_value_heads": 4}, {"published": {"global_head_dim": 32}}),
+    "gemma4-moe": ("Gemma4Text", {**GEMMA4, "num_key_value_heads": 4, "num_global_key_value_heads": 2,
+                                  "attention_k_eq_v": True, "enable_moe_block": True, "num_experts": 8,
+                                  "top_k_experts": 3, "moe_intermediate_size": 16, "intermediate_size": 32},
+                   {"published": {"global_head_dim": 32, "num_global_key_value_heads": 2}}),
     "mixtral": ("Mixtral", {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 16},
                 {"classic": True}),
     "mixtral-fused": ("Mixtral", {"num_local_experts": 8, "num_experts_per_tok": 3, "intermediate_size": 16,
@@ -143,7 +154,7 @@ MODELS = {
         "moe_renormalize": True, "num_expert_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5,
         "rms_norm_eps": 1e-6, "max_position_embeddings": None, "model_max_length": 256,
         "linear_attn_config": {"kda_layers": [1, 3], "full_attn_layers": [2], "num_heads": 8, "head_dim": 8,
-                               "short_conv_kernel_size": 4}, "pad_token_id": 0}, {"as_published": True}),
+                               "short_conv_kernel_size": 4}, "pad_token_id": 0}, {"published": {"max_position_embeddings": 256}}),
     "phi3": ("Phi3", {"head_dim": None, "hidden_size": 64, "num_key_value_heads": 4, "intermediate_size": 48,
                       "sliding_window": 20, "pad_token_id": 0,
                       **rope("default", partial_rotary_factor=0.75)}, {"classic": True}),
@@ -207,7 +218,7 @@ def make_model(name):
         model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(config)
     model = model.to(torch.float32).eval()
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
-    gemma = kind.startswith(("Gemma", "Step"))  # norms are stored less 1
+    gemma = kind.startswith(("Gemma2", "Gemma3", "Step"))  # norms are stored less 1
     large_embedding = kind.startswith("Gemma")
     hybrid = kind.startswith(("Qwen3Next", "Qwen3_5"))
 
@@ -290,6 +301,21 @@ def one_tensor_per_expert(tensors, mixtral):
     return out
 
 
+def publish(folder, words):
+    """Where Transformers writes other keys and names than published checkpoints have: the heads of single layers, the
+    context of Kimi Linear, and its dense MLPs, which it calls as the experts."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = {re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", key): tensor
+               for key, tensor in safetensors.torch.load_file(path).items()}
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    with open(os.path.join(folder, "config.json")) as file:
+        config = json.load(file)
+    for key in ("model_max_length", "per_layer_config"):
+        config.pop(key, None)
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump({**config, **words}, file, indent=1)
+
+
 def save(model, name, folder):
     kind, _, stored = MODELS[name]
     dtype = stored.get("dtype", torch.bfloat16)
@@ -324,18 +350,8 @@ def save(model, name, folder):
     else:
         model.to(dtype).save_pretrained(folder, max_shard_size="100KB" if stored.get("shards") else "1GB")
         model.to(torch.float32)
-    if stored.get("as_published"):
-        # Kimi Linear: Transformers calls the dense MLPs that it writes as the experts are called, and the context
-        # otherwise than others.
-        path = os.path.join(folder, "model.safetensors")
-        tensors = {re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", key): tensor
-                   for key, tensor in safetensors.torch.load_file(path).items()}
-        safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
-        with open(os.path.join(folder, "config.json")) as file:
-            config = json.load(file)
-        config["max_position_embeddings"] = config.pop("model_max_length")
-        with open(os.path.join(folder, "config.json"), "w") as file:
-            json.dump(config, file, indent=1)
+    if "published" in stored:
+        publish(folder, stored["published"])
     for extra in ("generation_config.json",):
         path = os.path.join(folder, extra)
         if os.path.exists(path):

@@ -20,12 +20,27 @@ void read_gemma4_experts(const ConfigReader& config, ModelConfig& model) {
                      model.intermediate_size, moe.intermediate_size);
   moe.num_shared_experts = model.intermediate_size / moe.intermediate_size;
   moe.normalize_weights = true;
+  moe.gemma_router = true;
+  model.names.renamed = {
+      {".mlp.shared_experts.", ".mlp."}, {".mlp.gate.", ".router.proj."}, {".mlp.experts.", ".experts."}};
   for (LayerConfig& layer : model.layers) layer.moe = true;
+}
+
+// Of a wide head the first pairs turn ("proportional").
+void read_gemma4_rope(const ConfigReader& config, ModelConfig& model, std::uint32_t wide_head) {
+  Json ropes = {{"full_attention",
+                 {{"rope_type", "proportional"}, {"rope_theta", 1e6}, {"partial_rotary_factor", 0.25}}},
+                {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
+  if (config.has("rope_parameters")) ropes.merge_patch(config.json()["rope_parameters"]);
+  const Json json = {{"rope_parameters", ropes}};
+  read_rope(ConfigReader(json, config.where()), model, {.partial_rotary_factor = 1.0});
+  model.ropes.front().head_dim = wide_head;
 }
 
 void read_gemma4(const ConfigReader& config, ModelConfig& model) {
   model.qkv_bias = model.o_bias = config.flag("attention_bias", false);
-  model.qk_norm = model.norm_plus_one = model.post_norms = true;
+  model.qk_norm = model.post_norms = true;
+  model.value_norm = model.layer_scalars = true;
   model.tie_word_embeddings = config.flag("tie_word_embeddings", true);
   model.embedding_scale = std::sqrt(static_cast<double>(model.hidden_size));
   model.activation = read_activation(config, "hidden_activation", "gelu_pytorch_tanh");
@@ -49,12 +64,7 @@ void read_gemma4(const ConfigReader& config, ModelConfig& model) {
     if (layer.sliding_window == 0) layer.heads = wide;
     if (layer.sliding_window > 1) model.swa_pool_window = layer.sliding_window - 1;
   }
-  // "proportional": a quarter of a wide head turns.
-  RopeConfig of_windows, of_all;
-  of_all.theta = 1e6;
-  of_all.partial_rotary_factor = 0.25;
-  model.ropes = {of_all, of_windows};
-  for (LayerConfig& layer : model.layers) layer.rope = layer.sliding_window > 0 ? 1 : 0;
+  read_gemma4_rope(config, model, wide.head_dim);
   read_gemma4_experts(config, model);
 }
 

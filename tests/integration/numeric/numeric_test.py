@@ -265,7 +265,7 @@ class Schedules(Numeric):
         return prompts
 
     def test_reuse_eviction_chunks_and_retraction(self):
-        for model in (models()[0], "minimax-m2", "step3p5"):
+        for model in (models()[0], "minimax-m2", "step3p5", "gemma4-moe"):
             self.check_schedules(model)
 
     def check_schedules(self, model):
@@ -288,7 +288,7 @@ class Schedules(Numeric):
 
     def test_windows_that_let_go(self):
         """Without a radix pool, window layers free what slid out, and pages change hands."""
-        for model in ("gemma3", "gpt-oss", "mistral", "step3p5"):
+        for model in ("gemma3", "gpt-oss", "mistral", "step3p5", "gemma4"):
             prompts = self.conversations(model)
             plain = self.generate(model, prompts, "--max-running-requests", "1", new_tokens=40)
             for extra in ([], ["--page-size", "16", "--tp", "2"], ["--chunked-prefill-size", "16"],
@@ -408,7 +408,8 @@ class Speculative(Numeric):
                 "--speculative-num-steps", "3", "--speculative-eagle-topk", "1"]
 
     def test_ngram_of_every_family(self):
-        for model in ("llama", "qwen3", "mixtral", "gemma3", "gpt-oss", "deepseek-v2", "glm4-moe"):
+        for model in ("llama", "qwen3", "mixtral", "gemma3", "gpt-oss", "deepseek-v2", "glm4-moe", "minimax-m2",
+                      "gemma4-moe"):
             with self.subTest(model=model):
                 prompts = self.conversations(model)[:6]
                 plain = self.generate(model, prompts, new_tokens=32)

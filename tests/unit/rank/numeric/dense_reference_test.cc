@@ -78,7 +78,7 @@ TEST(GoldenModels, ThereIsOneOfEachArchitecture) {
         "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM",
         "GptOssForCausalLM",     "Llama4ForCausalLM",     "Glm4MoeForCausalLM",     "MiniMaxM2ForCausalLM",
         "Phi3ForCausalLM",       "Qwen3NextForCausalLM",  "Qwen3_5MoeForCausalLM",  "Step3p5ForCausalLM",
-        "Lfm2ForCausalLM",       "Lfm2MoeForCausalLM",    "KimiLinearForCausalLM"}) {
+        "Lfm2ForCausalLM",       "Lfm2MoeForCausalLM",    "KimiLinearForCausalLM",  "Gemma4ForCausalLM"}) {
     EXPECT_NE(std::find(seen.begin(), seen.end(), wanted), seen.end()) << wanted;
   }
 }
