@@ -109,7 +109,9 @@ struct BackendRow {
   // … and cuts their tokens into chunks (local_attention.py). Others attend to the whole context there: Llama
   // 4's layers name no window (models/llama4.py).
   bool local_attention = false;
-  bool wide_heads = false;       // takes heads of more than 256 elements (gemma 4)
+  bool wide_heads = false;  // takes heads of more than 256 elements (gemma 4)
+  // Takes values narrower than their keys (ASYMMETRIC_KV_BACKENDS of arg_groups/kv_cache_hook.py).
+  bool narrow_values = false;
   bool linear_layers = false;    // runs beside gated delta-net layers on Blackwell too (Qwen3-Next, Qwen3.5)
   bool dual_chunk = false;       // for models with dual chunk attention, and for them only
   bool sparse = false;           // for models whose indexer chooses tokens, and for them only
@@ -159,6 +161,7 @@ struct Selection {
   bool sinks = false;            // gpt-oss
   bool attention_chunk = false;  // Llama 4
   bool wide_heads = false;       // of more than 256 elements, in some layers (gemma 4)
+  bool narrow_values = false;    // narrower than the keys (MiMo V2: 128 and 192 elements)
   bool linear_layers = false;    // gated delta-net layers between those with attention
   bool dual_chunk = false;       // dual_chunk_attention_config
   bool sparse = false;           // an indexer chooses the tokens (DeepSeek-V3.2, GLM-5)
@@ -172,6 +175,12 @@ struct Selection {
   // --speculative-attention-mode prefill: drafts are made and verified by the backend of prefill.
   bool verifies_with_prefill = true;
 };
+
+// Whether SGLang decodes with it: fa4, for prefill only in its documentation, is its choice on SM100 where
+// trtllm_mha does not take a model's values (model_override_base.py, model_overrides/mimo_v2.py).
+constexpr bool prefills_only(const BackendRow& row, const Selection& selection) {
+  return row.prefill_only && !(selection.narrow_values && row.narrow_values);
+}
 
 struct BackendDescription {
   BackendRow row;

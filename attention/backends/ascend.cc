@@ -66,6 +66,7 @@ extern const BackendDescription ascend = {
             .sinks = true,
             .attention_chunk = true,
             .wide_heads = true,
+            .narrow_values = true,
             .pool_pages = {128},
             .plan_kernels = 1,
             // MHA_NPU: every extend is expanded, a cached prefix in one further part of the ring operator.

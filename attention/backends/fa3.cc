@@ -183,6 +183,7 @@ extern const BackendDescription fa3 = {
             .sinks = true,
             .attention_chunk = true,
             .local_attention = true,
+            .narrow_values = true,
             .fp8_e5m2 = false,
             .draft_extend_graphs = DraftExtendGraphs::kSinceFlashAttention,
             .fresh_decode = FreshDecode::kMetadata,

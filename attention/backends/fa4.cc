@@ -1,4 +1,5 @@
-// FlashAttention 4 (Blackwell): the CuTe DSL kernel; prefill only in SGLang's documentation.
+// FlashAttention 4 (Blackwell): the CuTe DSL kernel; prefill only in SGLang's documentation, and its choice
+// for both where values are narrower than keys.
 //
 // Facts from the public sources of flash-attention (flash_attn/cute/interface.py: _flash_attn_fwd,
 // num_splits_heuristic; flash_fwd_sm100.py) and of SGLang's flashattention_backend.py (fa_impl_ver 4):
@@ -11,10 +12,11 @@
 // - pages of 128 tokens; q, k and v of 16 bits; sinks are a term of the softmax's denominator.
 #include <algorithm>
 #include <cstdint>
-#include <stdexcept>
+#include <string_view>
 
 #include "attention/backend_description.h"
 #include "attention/planned_backend.h"
+#include "attention/split_heuristics.h"
 #include "proto/base/ceil_div.h"
 
 namespace tpsim::attention::backends {
@@ -29,8 +31,15 @@ class Fa4Backend : public PlannedBackend {
   using PlannedBackend::PlannedBackend;
 
  protected:
-  void plan_decode(const LayerShape&, DecodePlan&) override {
-    throw std::logic_error("fa4 plans prefill only");
+  // The same kernel, of one query token a request.
+  void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
+    const bool packed = kRows % group == 0;
+    plan.rows = kRows;
+    plan.blocks_per_split = packed ? layer.num_kv_heads : layer.num_q_heads;
+    const std::uint32_t steps = ceil_div(add_decode_items(layer, plan), kStep);
+    const std::uint64_t tiles = std::uint64_t{plan.items.size()} * plan.blocks_per_split;
+    if (steps > 4) split_in_steps(splits_of(tiles, steps), kStep, plan);
   }
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {
     add_extend_items(plan);
@@ -52,10 +61,15 @@ class Fa4Backend : public PlannedBackend {
         ceil_div(window == 0 ? longest_kv : std::min(longest_kv, window + kRows), kStep);
     const std::uint64_t tiles =
         std::uint64_t{plan.items.size()} * layer.num_kv_heads * ceil_div(longest_q * group, plan.rows);
-    const auto splits =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>({multiprocessors() / tiles, kMaxSplits, steps}));
+    const std::uint32_t splits = splits_of(tiles, steps);
     if (layer.form == AttentionForm::kMlaExpanded) return;
     if (steps > 4 && splits > 1) plan.kv_chunk = ceil_div(steps, splits) * kStep;
+  }
+
+ private:
+  std::uint32_t splits_of(std::uint64_t tiles, std::uint32_t steps) const {
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+        multiprocessors() / std::max<std::uint64_t>(1, tiles), 1, std::clamp(steps, 1U, kMaxSplits)));
   }
 };
 
@@ -78,12 +92,19 @@ extern const BackendDescription fa4 = {
             .mla_fp4 = Support::kYes,
             .sinks = true,
             .wide_heads = true,
+            .narrow_values = true,
             .linear_layers = true,
             .draft_extend_graphs = DraftExtendGraphs::kSinceFlashAttention,
             .plan_kernels = 2,
             // As SGLang 0.5.23 has it on data-center Blackwell; 0.5.12 never absorbed with it.
             .mla_rule = {.prefix = MlaPrefix::kFromThreshold}},
     .create = create_backend<Fa4Backend>,
+    .chosen_for = [](const Selection& selection) -> std::string_view {
+      return selection.narrow_values && selection.generation == GpuGeneration::kBlackwell
+                 ? "values narrower than keys, which trtllm_mha does not take: fa4 is SGLang's default on "
+                   "SM100"
+                 : "";
+    },
 };
 
 }  // namespace tpsim::attention::backends

@@ -175,6 +175,7 @@ extern const BackendDescription triton = {
             .sinks = true,
             .attention_chunk = true,
             .wide_heads = true,
+            .narrow_values = true,
             .linear_layers = true,
             .fp8_besides = {GpuGeneration::kRocm},  // SGLang's cookbook: MiniMax M2 and GLM on MI300X
             .draft_extend_graphs = DraftExtendGraphs::kAlways,

@@ -22,7 +22,9 @@ constexpr Need kNeeds[] = {
      "has no dual chunk attention, which this model's layers need"},
     {&Selection::sliding_window,
      [](const BackendRow& row, const Selection& selection) {
-       return selection.mla || row.sliding_window != Support::kNo;
+       // fa4's windows stand in no matrix; models whose values are narrow are given it with them.
+       return selection.mla || row.sliding_window != Support::kNo ||
+              (selection.narrow_values && row.narrow_values);
      },
      "has no sliding-window attention, which this model's layers need"},
     {&Selection::attention_chunk, [](const BackendRow& row, const Selection&) { return row.attention_chunk; },
@@ -31,6 +33,8 @@ constexpr Need kNeeds[] = {
      "has no attention sinks, which this model's layers need"},
     {&Selection::wide_heads, [](const BackendRow& row, const Selection&) { return row.wide_heads; },
      "takes heads of at most 256 elements, and this model's are wider"},
+    {&Selection::narrow_values, [](const BackendRow& row, const Selection&) { return row.narrow_values; },
+     "takes values as wide as keys only, and this model's are narrower"},
     {&Selection::linear_layers,
      [](const BackendRow& row, const Selection& selection) {
        return row.linear_layers || selection.generation != GpuGeneration::kBlackwell;
@@ -77,7 +81,7 @@ std::string kv_obstacle(const CombinationRequest& request, const BackendRow& row
                        to_string(request.kv_format), row.name);
   const bool fp8 = is_fp8(request.kv_format);
   const std::string others = names_where([&](const BackendDescription& other) {
-    return (role != std::string_view("decode") || !other.row.prefill_only) &&
+    return (role != std::string_view("decode") || !prefills_only(other.row, request)) &&
            unfit(other.row, request).empty() && reads(other.row, request);
   });
   return fmt::format("--kv-cache-dtype {}: {} cannot read an {} KV cache ({}); use --kv-cache-dtype auto{}",
@@ -90,7 +94,7 @@ std::string half_obstacle(const CombinationRequest& request, const std::string& 
   const BackendRow& row = find_backend(name, flag).row;
   const char* role = decode ? "decode" : "prefill";
   const std::string fitting = names_where([&](const BackendDescription& other) {
-    return !(decode && other.row.prefill_only) && unfit(other.row, request).empty();
+    return !(decode && prefills_only(other.row, request)) && unfit(other.row, request).empty();
   });
   if (const std::string clause = unfit(row, request); !clause.empty()) {
     const bool device = !row.devices(request.mla).contains(request.generation);
@@ -99,7 +103,7 @@ std::string half_obstacle(const CombinationRequest& request, const std::string& 
         device ? fmt::format(", and {} is {}", request.gpu, to_string(request.generation)) : "",
         instead(fitting));
   }
-  if (decode && row.prefill_only)
+  if (decode && prefills_only(row, request))
     return fmt::format("{} {}: is for prefill only; name another backend for decode{}", flag, name,
                        fitting.empty() ? "" : ": " + fitting);
   return kv_obstacle(request, row, role);
@@ -126,7 +130,8 @@ std::string spec_obstacle(const CombinationRequest& request, const std::string& 
   const Support support = support_for_drafts(row, request, tree);
   const std::string others = names_where([&](const BackendDescription& other) {
     const Support theirs = support_for_drafts(other.row, request, tree);
-    return !other.row.prefill_only && unfit(other.row, request).empty() && !other.row.refuses_trees &&
+    return !prefills_only(other.row, request) && unfit(other.row, request).empty() &&
+           !other.row.refuses_trees &&
            (theirs == Support::kYes || (theirs == Support::kPageSizeOneOnly && !paged));
   });
   if (support == Support::kNo) {

@@ -41,7 +41,7 @@ std::string other_decoders(CombinationRequest request) {
   request.page_size = 0;
   for (const BackendDescription* backend : backend_list()) {
     request.pair.decode = backend->row.name;
-    if (backend->row.prefill_only || common_sizes(binding_halves(request)).empty()) continue;
+    if (prefills_only(backend->row, request) || common_sizes(binding_halves(request)).empty()) continue;
     if (obstacle(request).empty()) names += (names.empty() ? "" : ", ") + std::string(backend->row.name);
   }
   return names.empty() ? "name another backend for one of them" : fmt::format("use {} for decode", names);

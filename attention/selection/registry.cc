@@ -103,7 +103,7 @@ std::string what_hinders(const Selection& selection) {
                          : selection.compressed ? row.compressed
                          : selection.mla        ? row.has_mla
                                                 : row.has_mha;
-    if (!of_form || row.dual_chunk != selection.dual_chunk || row.prefill_only) continue;
+    if (!of_form || row.dual_chunk != selection.dual_chunk || prefills_only(row, selection)) continue;
     if (row.devices(selection.mla).contains(selection.generation) || selection.sparse ||
         selection.compressed || selection.dual_chunk)
       text += fmt::format("{}{} {}", text.empty() ? ": " : ", ", row.name, unfit(row, selection));
@@ -148,7 +148,7 @@ AutomaticChoice choose_backend(const Selection& selection) {
   }
   for (const BackendDescription* backend : backend_list()) {
     const BackendRow& row = backend->row;
-    if (row.prefill_only || !unfit(row, selection).empty()) continue;
+    if (prefills_only(row, selection) || !unfit(row, selection).empty()) continue;
     return {std::string(row.name),
             fmt::format("SGLang has no default for this model here; {} is the first that runs", row.name)};
   }

@@ -124,6 +124,7 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
     selection.sliding_window = selection.sliding_window || kind.sliding_window > 0;
     selection.attention_chunk = selection.attention_chunk || kind.attention_chunk > 0;
     selection.wide_heads = selection.wide_heads || (!model.is_mla() && kind.heads.head_dim > 256);
+    selection.narrow_values = selection.narrow_values || kind.heads.value_dim() < kind.heads.head_dim;
   }
   return selection;
 }

@@ -216,9 +216,7 @@ void write_calibration(const Deployment& run, bool queue_stated, proto::RunRepor
     const auto add = [&](const std::string& name, LinearAttnBackend backend) {
       proto::Calibration& row = add_row(report, name);
       if (kind != rank::LinearKind::kGatedDelta) {
-        row.set_source(kind == rank::LinearKind::kKda
-                           ? "not measured: KDA's layers, as gated delta-nets"
-                           : "not measured: short convolutions, as those of gated delta-nets");
+        row.set_source(rank::source_of_price(kind));
       } else if (backend != LinearAttnBackend::kTriton) {
         row.set_source(fmt::format("not measured: bytes and arithmetic of {}'s kernels", to_string(backend)));
       } else if (const auto* const fit = rank::find_constant_fit(run.hardware, name)) {

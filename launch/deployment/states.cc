@@ -16,7 +16,6 @@ namespace {
 using attention::GpuGeneration;
 using rank::LinearAttnBackend;
 
-constexpr std::uint32_t kFlaChunk = 64;        // tokens (sglang/kernels/ops/attention/fla/chunk_delta_h.py)
 constexpr std::uint32_t kTrackInterval = 256;  // tokens (--mamba-track-interval)
 constexpr std::uint32_t kBaseSlots = 3;        // MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
 constexpr std::uint32_t kHeadDim = 128;  // that FlashInfer's and CuTe DSL's prefill kernels are made for
@@ -74,6 +73,12 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
                    const rank::ModelConfig& model, std::uint32_t page,
                    const scheduler::SpeculationConfig& speculation, States& out) {
   if (!out.switches.radix_cache) return;
+  if (model.facts.late_state_cache && !args.sglang_release.rules.snapshots_states) {
+    say(out.notes, "{}: the radix cache is off, for SGLang {} keeps no states of {} in it", model.name,
+        args.sglang_release.name, model.architecture);
+    out.switches.radix_cache = false;
+    return;
+  }
   const GpuGeneration generation = generation_of(hardware);
   const bool snapshots = generation != GpuGeneration::kXpu && generation != GpuGeneration::kCpu &&
                          (args.linear_attn_backend.empty() || args.linear_attn_backend == "triton");
@@ -126,13 +131,14 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
   if (extra && speculation.enabled() && interval < speculation.num_draft_tokens)
     throw_user_error("--mamba-track-interval {}: must be {} at least, the tokens that a step verifies",
                      interval, speculation.num_draft_tokens);
-  if (extra && std::max(kFlaChunk, page) % std::min(kFlaChunk, page) != 0)
+  const std::uint32_t chunk = model.linear.chunk;
+  if (extra && std::max(chunk, page) % std::min(chunk, page) != 0)
     throw_user_error(
         "--page-size {}: must divide the {} tokens of a chunk of gated delta-net layers, or be a multiple of "
         "them",
-        page, kFlaChunk);
+        page, chunk);
   out.config.tracking_slots = extra ? (out.switches.overlap ? 2 : 1) : 0;
-  out.config.chunk = std::max(kFlaChunk, page);
+  out.config.chunk = std::max(model.linear.chunk, page);
   out.config.track_interval = std::lcm(out.config.chunk, interval);
 }
 

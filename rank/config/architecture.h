@@ -57,6 +57,10 @@ struct ArchitectureFacts {
   bool glm_sparse = false;  // sparse attention's kernels are chosen as for GLM (attention/sparse_kernels.h)
   bool wide_draft_tree = false;  // _auto_choose_speculative_params: 5 steps, 4 guesses, 8 tokens
   bool profiled_images = false;  // settings of its own on large Hopper GPUs (model_overrides/qwen3_vl.py)
+  // Its states are kept in the radix cache from the first release on that takes snapshots of states
+  // (0.5.14, server_args.py:4142; 0.5.12, server_args.py:2275, turns the cache off).
+  bool late_state_cache = false;
+  bool priced_only = false;  // numeric execution does not compute it
   DraftHead draft_head = DraftHead::kNone;
   // What SGLang sets for the class where the flags say nothing: --max-running-requests (0: as for any other),
   // and --swa-full-tokens-ratio.

@@ -43,9 +43,11 @@ Json draft(const std::string& name) { return Json::parse(*catalogue::find(kKind,
 std::string catalogue_key(const std::string& name) {
   std::string key = lower_case(name);
   for (const std::string_view publisher :
-       {"meta-llama/", "qwen/", "mistralai/", "tinyllama/", "deepseek-ai/", "zai-org/", "moonshotai/",
-        "openai/", "google/", "microsoft/", "nvidia/", "opengvlab/", "minimaxai/", "internlm/", "liquidai/",
-        "stepfun-ai/", "meta-"}) {
+       {"meta-llama/", "qwen/",     "mistralai/", "tinyllama/",  "deepseek-ai/", "zai-org/",
+        "moonshotai/", "openai/",   "google/",    "microsoft/",  "nvidia/",      "opengvlab/",
+        "minimaxai/",  "internlm/", "liquidai/",  "stepfun-ai/", "xiaomimimo/",  "inclusionai/",
+        "poolside/",   "baidu/",    "tencent/",   "zhipuai/",    "redhatai/",    "quanttrio/",
+        "amd/",        "meta-"}) {
     if (key.starts_with(publisher)) key.erase(0, publisher.size());
   }
   for (const std::string_view part : {"-instruct", "-base", "-v0.3", "-chat-v1.0", "-2512"}) {
@@ -69,10 +71,15 @@ std::optional<std::string> catalogue_config(const std::string& key) {
     const auto stored = release->find("quantization");
     return stored == release->end() ? text : patched(text, quantizations.at(stored->get<std::string>()));
   }
-  constexpr std::string_view kFp8 = "-fp8";
-  if (!key.starts_with("qwen3") || !key.ends_with(kFp8)) return std::nullopt;
-  const std::optional<std::string> text = catalogue_config(key.substr(0, key.size() - kFp8.size()));
-  return text ? std::optional(patched(*text, quantizations.at("fp8_blocks"))) : std::nullopt;
+  for (const Json& ending : releases().at("endings")) {
+    const auto end = ending.at("end").get<std::string>();
+    if (!key.ends_with(end) || !key.starts_with(ending.value("start", ""))) continue;
+    const std::optional<std::string> text = catalogue_config(key.substr(0, key.size() - end.size()));
+    return text
+               ? std::optional(patched(*text, quantizations.at(ending.at("quantization").get<std::string>())))
+               : std::nullopt;
+  }
+  return std::nullopt;
 }
 
 std::optional<ModelConfig> catalogue_draft(const std::string& name) {

@@ -305,8 +305,10 @@ void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefault
 }
 
 void read_mla_rope(const ConfigReader& config, ModelConfig& model) {
-  read_rope(config, model);
+  // What Transformers says of the share of a head is what qk_rope_head_dim says.
+  read_rope(config, model, {.partial_rotary_factor = 1.0});
   RopeConfig& rope = model.ropes.front();
+  rope.partial_rotary_factor = 1;
   rope.interleaved = config.flag("rope_interleave", true);
   // DeepSeek lengthens the context in the attention's scale, too.
   if (rope.type != RopeType::kDefault && rope.mscale_all_dim > 0 && rope.factor > 1) {

@@ -88,6 +88,8 @@ struct MoeConfig {
   // Gemma 4: the router norms its input and scales every channel, then each expert's weight; experts and
   // what is always on (the dense MLP) read and leave norms of their own.
   bool gemma_router = false;
+  // Elements of what routed experts are given, by a projection; 0: the hidden state.
+  std::uint32_t latent_size = 0;
 };
 
 // Multi-head latent attention (DeepSeek V2, V3): keys and values are projections of one latent vector.
@@ -128,6 +130,8 @@ enum class LinearKind : std::uint8_t {
   kGatedDelta,  // Qwen3-Next, Qwen3.5: gated delta-nets
   kKda,         // Kimi Linear: the same with a decay for each channel of a key, from a projection of low rank
   kShortConv,   // LFM2: a gated convolution over the last tokens, and no other state
+  kMamba2,      // Nemotron-H: keys (B) and queries (C) of groups of heads, after a convolution
+  kLightning,   // Ling 2.5: states that fade by a number a head, without a convolution
 };
 
 // Such layers have a state of fixed size, instead of keys and values. One key head serves num_value_heads /
@@ -141,6 +145,8 @@ struct LinearAttentionConfig {
   std::uint32_t conv_kernel = 0;  // tokens that the convolution before it sees
   std::uint32_t num_layers = 0;
   std::uint32_t state_bytes = 4;  // of an element of the recurrent state (mamba_ssm_dtype)
+  std::uint32_t chunk = 64;       // tokens that prefill takes at once, between states
+  std::uint32_t norm_groups = 0;  // of the norm of its output, which are not cut over ranks; 0: none
   // The checkpoint keeps q, k, v, z (and b, a) of one key head together, and not each in a tensor.
   bool packed = false;
 
@@ -186,10 +192,12 @@ enum class Activation : std::uint8_t {
   kGptOssSwiGlu,  // clamped to +-7, sigmoid(1.702 x), and up + 1
 };
 
-// Heads of layers that have not the model's (gemma 4, Step 3.5). All 0: they have.
+// Heads of layers that have not the model's (gemma 4, Step 3.5, MiMo V2). All 0: they have.
 struct AttentionHeads {
   std::uint32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   bool keys_are_values = false;  // gemma 4: no projection of its own makes the values
+  std::uint32_t v_head_dim = 0;  // of a value; 0: head_dim, as of a key
+  std::uint32_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
   friend bool operator==(const AttentionHeads&, const AttentionHeads&) = default;
 };
 
@@ -213,6 +221,7 @@ struct LayerConfig {
   std::uint32_t rope = 0;             // index into ModelConfig::ropes, or kNoRope
   std::uint32_t attention = 0;        // index into ModelConfig::attention
   bool moe = false;
+  bool bare = false;              // Nemotron-H: no MLP and no experts, and so one norm and one sum over ranks
   std::uint32_t kv_layer = 0;     // its place among the layers that have keys and values
   bool linear = false;            // a gated delta-net, and no attention
   bool indexer = false;           // sparse attention: chooses its tokens itself
@@ -273,9 +282,14 @@ struct ModelConfig {
   // mean one.
   std::uint32_t num_nextn_predict_layers = 1;
   bool tie_word_embeddings = false;
+  // A checkpoint whose projections are interleaved for so many ranks: attention is cut over a divisor. 0:
+  // any.
+  std::uint32_t fused_qkv_ranks = 0;
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
+  bool ungated_mlp = false;  // Nemotron-H: one projection up, of MLPs and of experts, and no gate
+  std::uint32_t num_bare_layers = 0;
   bool qk_norm = false;
   bool head_gates = false;          // Step 3.5: a projection weighs what each head says by a sigmoid
   bool qk_norm_over_heads = false;  // MiniMax: over all heads of a layer at once, which its ranks share
@@ -324,6 +338,7 @@ struct ModelConfig {
   }
   // Some layers keep a state and no KV cache.
   bool is_hybrid_linear() const { return linear.num_layers > 0; }
+  std::uint32_t num_dense_layers() const { return num_layers - moe.num_layers - num_bare_layers; }
   bool is_compressed() const { return compressed.q_lora_rank > 0; }
   // DeepSeek V3.2's: an indexer chooses single tokens.
   bool is_sparse() const { return indexer.num_heads > 0 && !is_compressed(); }

@@ -214,8 +214,11 @@ void finish(const ConfigReader& config, ModelConfig& model) {
     ++model.attention[layer.attention].num_layers;
   }
   MoeConfig& moe = model.moe;
-  moe.num_layers = 0;
-  for (const LayerConfig& layer : model.layers) moe.num_layers += layer.moe ? 1 : 0;
+  moe.num_layers = model.num_bare_layers = 0;
+  for (const LayerConfig& layer : model.layers) {
+    moe.num_layers += layer.moe ? 1 : 0;
+    model.num_bare_layers += layer.bare ? 1 : 0;
+  }
   if (moe.num_layers == 0) moe = {};
   if (moe.top_k > moe.num_experts) {
     throw_user_error("{}: num_experts_per_tok {} is more than the {} experts", config.where(), moe.top_k,
@@ -272,6 +275,8 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
     if (json.contains("tie_word_embeddings")) flat["tie_word_embeddings"] = json["tie_word_embeddings"];
   }
   if (named_inside) flat.update(json[inside]);
+  if (json.contains("language_config") && json["language_config"].is_object())  // DeepSeek-OCR
+    flat.update(json["language_config"]);
   const ConfigReader config(flat, where);
   read_common(config, model);
   family->read(config, model);

@@ -46,6 +46,12 @@ void check_layout(const ModelConfig& model, const ParallelLayout& layout) {
     throw_user_error("{}: the {} KV heads of {} can be neither split nor replicated evenly; use {}",
                      attention_flags(layout), kv_heads, model.name, divisors(heads, kv_heads));
   }
+  if (model.fused_qkv_ranks % attn != 0)
+    throw_user_error(
+        "{}: the projections of {} are interleaved for {} ranks, and attention must be cut over a divisor of "
+        "them; use --dp-size {} with --enable-dp-attention",
+        attention_flags(layout), model.name, model.fused_qkv_ranks,
+        std::max(1U, layout.tp_size / model.fused_qkv_ranks));
   for (const AttentionKind& kind : model.attention) {
     const AttentionHeads own = model.heads_of(kind);
     if (own.num_heads % attn != 0 || (own.num_kv_heads % attn != 0 && attn % own.num_kv_heads != 0))
@@ -58,14 +64,20 @@ void check_layout(const ModelConfig& model, const ParallelLayout& layout) {
     throw_user_error("--tp {} does not divide the {} {} of {}; use a divisor of it", parts, what, width,
                      model.name);
   };
-  const bool conv = model.linear.kind == LinearKind::kShortConv;
-  if (const std::uint32_t linear = conv ? model.linear.num_value_heads : model.linear.num_key_heads;
+  // Keys of short convolutions and of Mamba 2 follow the values.
+  const bool by_values =
+      model.linear.kind == LinearKind::kShortConv || model.linear.kind == LinearKind::kMamba2;
+  if (model.linear.norm_groups % attn != 0)
+    throw_user_error(
+        "--tp {} does not divide the {} groups of norms of the linear layers of {}; use a divisor", attn,
+        model.linear.norm_groups, model.name);
+  if (const std::uint32_t linear = by_values ? model.linear.num_value_heads : model.linear.num_key_heads;
       linear % attn != 0) {
     throw_user_error(
         "--tp {} does not divide the {} key heads of the linear layers of {}; use a divisor of it", attn,
         linear, model.name);
   }
-  if (moe.num_layers < model.num_layers)
+  if (model.num_dense_layers() > 0)
     check_width(layout.dense_mlp(0).size, "MLP width", model.intermediate_size);
   if (moe.num_layers > 0) {
     check_width(layout.moe_tp_size(), "expert width", moe.intermediate_size);

@@ -264,11 +264,13 @@ KernelCost OperatorCosts::moe_physics(MatrixClass kernel, const RoutedExperts& e
   const double input = matrix_class(kernel).input_bytes;
   const auto hidden = static_cast<double>(experts.hidden);
   const auto width = static_cast<double>(experts.width);
+  const double ups = experts.gated ? 2 : 1;
   const auto& [rows, all_rows, hit] = work;
   const double per_expert = rows / hit;
-  const double up = static_cast<double>(weight.bytes(2 * experts.width, experts.hidden)) * hit;
+  const double up =
+      static_cast<double>(weight.bytes((experts.gated ? 2 : 1) * experts.width, experts.hidden)) * hit;
   const double down = static_cast<double>(weight.bytes(experts.hidden, experts.width)) * hit;
-  const double up_bytes = up + rows * (hidden * input + 4 * width);
+  const double up_bytes = up + rows * (hidden * input + 2 * ups * width);
   const double down_bytes = down + rows * (width * input + 2 * hidden);
   double best = 0;
   for (const auto& [tile_m, tile_n] : moe_tiles(kernel)) {
@@ -281,15 +283,15 @@ KernelCost OperatorCosts::moe_physics(MatrixClass kernel, const RoutedExperts& e
     const double again = reads_again ? kReadAgain * (tiles - 1) : 0;
     const Tile tile = {tile_m, tile_n};
     const double seconds =
-        tiles_seconds(kernel, 2 * width, hidden, hit * tiles, up_bytes + again * up, tile, 1) +
+        tiles_seconds(kernel, ups * width, hidden, hit * tiles, up_bytes + again * up, tile, 1) +
         tiles_seconds(kernel, hidden, width, hit * tiles, down_bytes + again * down, tile, 1);
     if (best == 0 || seconds < best) best = seconds;
   }
   // Activation, and the sum over each token's experts: over all rows, also those of other ranks' experts.
-  const double between = all_rows * 2 * (3 * width + 2 * hidden) * c.rows;
+  const double between = all_rows * 2 * ((ups + 1) * width + 2 * hidden) * c.rows;
   // top-k, alignment of rows, two grouped GEMMs, activation and sum; two kernels that quantise the inputs
-  return {c.fixed_seconds + best + between / bandwidth_, 6 * rows * hidden * width, up_bytes + down_bytes,
-          matrix_class(kernel).quantizes() ? 7U : 5U};
+  return {c.fixed_seconds + best + between / bandwidth_, 2 * (ups + 1) * rows * hidden * width,
+          up_bytes + down_bytes, matrix_class(kernel).quantizes() ? 7U : 5U};
 }
 
 double OperatorCosts::moe_factor(MatrixClass kernel, RoutedExperts experts,
@@ -313,11 +315,11 @@ double OperatorCosts::moe_factor(MatrixClass kernel, RoutedExperts experts,
     return seconds * priced.corrections.factor(features);
   };
   const double tokens = experts.tokens;
-  const std::uint64_t flags = 2U * experts.only_own_rows + experts.in_turn;
+  const std::uint64_t flags = 4U * !experts.gated + 2U * experts.only_own_rows + experts.in_turn;
   const MonotonePrice& price = prices_.of(
       {static_cast<std::uint64_t>(kernel), experts.hidden, experts.width,
        (std::uint64_t{experts.experts} << 32U) + experts.top_k,
-       (std::uint64_t{experts.ep_size} << 2U) + flags, weight.bytes(experts.hidden, experts.width)},
+       (std::uint64_t{experts.ep_size} << 3U) + flags, weight.bytes(experts.hidden, experts.width)},
       priced.points, [&](double point) { return corrected(point, physics(point)); });
   const double seconds = physics(tokens);
   return price(tokens, corrected(tokens, seconds)) / seconds;

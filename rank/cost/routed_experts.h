@@ -17,6 +17,7 @@ struct RoutedExperts {
   // they are.
   double rows = 0;
   double hit = 0;
+  bool gated = true;           // up is two projections, of which one is a gate
   bool only_own_rows = false;  // an all-to-all brings this rank its rows, and no others
   // The rows go round the experts in turn, as in measurements, and are not each token's own choice.
   bool in_turn = false;

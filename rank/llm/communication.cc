@@ -151,13 +151,16 @@ void Communication::expert_exchange(const PassRows& rows, double layers, std::ve
 std::vector<Communication::Exchange> Communication::layers(const PassRows& rows) const {
   const ParallelLayout& layout = shard_.layout;
   const double experts = model_.moe.num_layers;
-  const double dense = model_.num_layers - model_.moe.num_layers;
+  const double dense = model_.num_dense_layers();
   const double full = (layout.a2a() ? 0 : experts) + (layout.moe_dense_tp1 ? 0 : dense);
   std::vector<Exchange> out;
   if (full > 0) full_layers(rows, full, out);
   const double scattered = experts + dense - full;
   if (scattered > 0) scattered_layers(rows, scattered, out);
   if (layout.a2a()) expert_exchange(rows, experts, out);
+  if (model_.num_bare_layers > 0)
+    all_reduce(double(rows.attention) * model_.hidden_size * kElement, layout.tp_size, model_.num_bare_layers,
+               out);
   // The sums of squares of a token's queries and of its keys, in fp32 (minimax_m2.py).
   if (model_.qk_norm_over_heads)
     all_reduce(double(rows.attention) * 2 * sizeof(float), shard_.attention.size, model_.num_layers, out);

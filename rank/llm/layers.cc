@@ -56,7 +56,8 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
     const AttentionHeads heads = model.heads_of(kind);
     shape.num_q_heads = heads.num_heads / shard.attention.size;
     shape.num_kv_heads = std::max(1U, heads.num_kv_heads / shard.attention.size);
-    shape.head_dim = shape.v_head_dim = heads.head_dim;
+    shape.head_dim = heads.head_dim;
+    shape.v_head_dim = heads.value_dim();
     shape.sliding_window = kind.sliding_window;
     shape.attention_chunk = kind.attention_chunk;
     if (model.dual_chunk.enabled()) shape.dual_chunk_len = model.dual_chunk.chunk_len();
@@ -106,12 +107,13 @@ LinearLayers linear_layers(const ModelConfig& model, const Shard& shard) {
   if (!model.is_hybrid_linear()) return {};
   return {.kind = linear.kind,
           .count = linear.num_layers,
-          .num_k_heads = linear.num_key_heads / shard.tp_size,
+          .num_k_heads = std::max(linear.num_key_heads > 0 ? 1U : 0U, linear.num_key_heads / shard.tp_size),
           .num_v_heads = linear.num_value_heads / shard.tp_size,
           .k_dim = linear.key_head_dim,
           .v_dim = linear.value_head_dim,
           .conv_kernel = linear.conv_kernel,
-          .state_bytes = linear.state_bytes};
+          .state_bytes = linear.state_bytes,
+          .chunk = linear.chunk};
 }
 
 std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format,
@@ -174,11 +176,17 @@ class List {
         case LinearKind::kShortConv:
           add_short_conv();
           break;
+        case LinearKind::kMamba2:
+          add_mamba2();
+          break;
+        case LinearKind::kLightning:
+          add_lightning();
+          break;
       }
     }
     for (WeightSpec& spec : list_) spec.part = ModelPart::kAttention;
     if (moe().num_layers > 0) add_router_and_shared_experts();
-    if (const std::uint32_t dense = model_.num_layers - moe().num_layers; dense > 0)
+    if (const std::uint32_t dense = model_.num_dense_layers(); dense > 0)
       add_gated(ModelPart::kDenseMlp, shard_.dense_mlp, "", model_.names.mlp, model_.intermediate_size,
                 model_.mlp_bias, dense);
     if (shard_.stage.keeps_head()) {
@@ -262,14 +270,15 @@ class List {
         head_rows("self_attn.q_proj", heads.num_heads, mine.q, q_dim, hidden_),
         head_rows("self_attn.k_proj", heads.num_kv_heads, mine.kv, dim, hidden_)};
     if (!heads.keys_are_values)
-      slices.push_back(head_rows("self_attn.v_proj", heads.num_kv_heads, mine.kv, dim, hidden_));
+      slices.push_back(
+          head_rows("self_attn.v_proj", heads.num_kv_heads, mine.kv, heads.value_dim(), hidden_));
     if (model_.names.fused_projections) fuse("self_attn.qkv_proj", slices);
     WeightSpec& qkv = add("qkv_proj", Sharding::kColumn, layers, std::move(slices));
     if (model_.qkv_bias) qkv.bias = qkv.n;
     if (model_.head_gates)
       add("g_proj", Sharding::kColumn, layers,
           {head_rows("self_attn.g_proj", heads.num_heads, mine.q, 1, hidden_)});
-    add_output(dim, heads.num_heads, mine.q, layers);
+    add_output(heads.value_dim(), heads.num_heads, mine.q, layers);
   }
 
   // Layers that differ in their heads.
@@ -294,6 +303,26 @@ class List {
     add("in_proj", Sharding::kColumn, linear.num_layers, {part(2), part(0), part(1)});
     add("out_proj", Sharding::kRow, linear.num_layers,
         {columns_of("conv.out_proj", hidden_, all, first, channels)});
+  }
+
+  // MambaMixer2 (layers/attention/mamba/mamba.py): gates and values, keys and queries of the groups of a
+  // rank's heads, and a step for each head.
+  void add_mamba2() {
+    const LinearLayers linear = linear_layers(model_, shard_);
+    const std::uint64_t values = std::uint64_t{linear.num_v_heads} * linear.v_dim;
+    add("in_proj", Sharding::kColumn, linear.count,
+        {whole("mixer.in_proj", values + linear.conv_dim() + linear.num_v_heads, hidden_)});
+    add("out_proj", Sharding::kRow, linear.count, {whole("mixer.out_proj", hidden_, values)});
+  }
+
+  // models/bailing_moe_linear.py: queries, keys and values, a gate of what the heads say, and the way back.
+  void add_lightning() {
+    const LinearLayers linear = linear_layers(model_, shard_);
+    const std::uint64_t values = std::uint64_t{linear.num_v_heads} * linear.v_dim;
+    add("query_key_value", Sharding::kColumn, linear.count,
+        {whole("attention.query_key_value", linear.conv_dim(), hidden_)});
+    add("g_proj", Sharding::kColumn, linear.count, {whole("attention.g_proj", values, hidden_)});
+    add("dense", Sharding::kRow, linear.count, {whole("attention.dense", hidden_, values)});
   }
 
   // models/kimi_linear.py: queries, keys and values; decays and output gates by way of one head's width,
@@ -451,8 +480,9 @@ class List {
                  std::uint64_t width, bool bias, std::uint32_t layers) {
     const std::uint64_t mine = width / split.size;
     const std::uint64_t first = mine * split.rank;
-    std::vector<TensorSlice> slices = {rows_of(at + "gate_proj", width, hidden_, first, mine),
-                                       rows_of(at + "up_proj", width, hidden_, first, mine)};
+    std::vector<TensorSlice> slices = {rows_of(at + "up_proj", width, hidden_, first, mine)};
+    if (!model_.ungated_mlp)
+      slices.insert(slices.begin(), rows_of(at + "gate_proj", width, hidden_, first, mine));
     if (model_.names.fused_projections) fuse(at + "gate_up_proj", slices);
     WeightSpec& gate_up = add(prefix + "gate_up_proj", Sharding::kColumn, layers, std::move(slices));
     gate_up.part = part;
@@ -470,6 +500,15 @@ class List {
     gate.quantised = false;
     // The sigmoid's bias chooses experts only, but is there as well.
     if (moe().router_bias || moe().scoring >= ExpertScoring::kSigmoid) gate.bias = moe().num_experts;
+    // Of every rank, in the class of Nemotron-H.
+    if (const std::uint64_t latent = moe().latent_size; latent > 0) {
+      add("fc1_latent_proj", Sharding::kReplicated, moe().num_layers,
+          {whole("mlp.fc1_latent_proj", latent, hidden_)})
+          .part = ModelPart::kRouter;
+      add("fc2_latent_proj", Sharding::kReplicated, moe().num_layers,
+          {whole("mlp.fc2_latent_proj", hidden_, latent)})
+          .part = ModelPart::kRouter;
+    }
     if (moe().num_shared_experts == 0) return;
     const std::size_t shared = list_.size();
     add_gated(ModelPart::kSharedExperts, shard_.shared_experts, "shared_experts.",
@@ -491,11 +530,12 @@ class List {
       spec.experts = moe().num_experts / shard_.experts.size;
       if (moe().expert_bias) spec.bias = spec.n;
     };
-    of_experts(add("experts.gate_up_proj", Sharding::kColumn, moe().num_layers,
-                   {rows_of("gate_proj", width, hidden_, first, mine),
-                    rows_of("up_proj", width, hidden_, first, mine)}));
+    const std::uint64_t given = moe().latent_size > 0 ? moe().latent_size : hidden_;
+    std::vector<TensorSlice> up = {rows_of("up_proj", width, given, first, mine)};
+    if (!model_.ungated_mlp) up.insert(up.begin(), rows_of("gate_proj", width, given, first, mine));
+    of_experts(add("experts.gate_up_proj", Sharding::kColumn, moe().num_layers, std::move(up)));
     of_experts(add("experts.down_proj", Sharding::kRow, moe().num_layers,
-                   {columns_of("down_proj", hidden_, width, first, mine)}));
+                   {columns_of("down_proj", given, width, first, mine)}));
   }
 
   // The padded rows are not in the checkpoint.
@@ -540,7 +580,7 @@ class List {
     }
     if (model_.is_hybrid_linear()) {
       const LinearLayers linear = linear_layers(model_, shard_);
-      add_vector("conv1d", linear.conv_dim() * linear.conv_kernel, linear.count);
+      if (linear.conv_kernel > 1) add_vector("conv1d", linear.conv_dim() * linear.conv_kernel, linear.count);
       if (linear.kind != LinearKind::kShortConv) {
         add_vector("A_log", linear.num_v_heads, linear.count);
         add_vector("dt_bias", linear.num_v_heads, linear.count);

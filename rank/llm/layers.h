@@ -43,6 +43,7 @@ struct LinearLayers {
   std::uint32_t num_k_heads = 0, num_v_heads = 0, k_dim = 0, v_dim = 0;
   std::uint32_t conv_kernel = 0;
   std::uint32_t state_bytes = 0;  // of an element of the recurrent state
+  std::uint32_t chunk = 0;        // tokens that prefill takes at once
   // Channels of the convolution: queries, keys and values of all heads.
   std::uint64_t conv_dim() const {
     return std::uint64_t{2} * num_k_heads * k_dim + std::uint64_t{num_v_heads} * v_dim;

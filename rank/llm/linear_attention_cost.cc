@@ -78,8 +78,25 @@ std::string to_string(LinearAttnBackend backend) {
   return "";
 }
 
+std::string source_of_price(LinearKind kind) {
+  switch (kind) {
+    case LinearKind::kGatedDelta:
+      break;
+    case LinearKind::kKda:
+      return "not measured: KDA's layers, as gated delta-nets";
+    case LinearKind::kShortConv:
+      return "not measured: short convolutions, as those of gated delta-nets";
+    case LinearKind::kMamba2:
+      return "not measured: bytes and arithmetic of Mamba 2's kernels";
+    case LinearKind::kLightning:
+      return "not measured: bytes and arithmetic of lightning attention's kernels";
+  }
+  return "measured";
+}
+
 GatedDeltaCosts::GatedDeltaCosts(const proto::HardwareProfile& profile, LinearAttnBackends backends)
     : backends_(backends),
+      state_space_(profile),
       state_pool_(profile.architecture() != "hopper"),
       flops_(profile.dense_flops_bf16()),
       bandwidth_(profile.memory_bandwidth()),
@@ -103,6 +120,7 @@ KernelCost GatedDeltaCosts::short_conv(const LinearLayers& layers, double tokens
 
 KernelCost GatedDeltaCosts::decode(const LinearLayers& layers, double requests) const {
   if (layers.kind == LinearKind::kShortConv) return short_conv(layers, requests, requests, kDecodeConv);
+  if (is_state_space(layers.kind)) return state_space_.step(layers, requests, 1);
   const auto conv = static_cast<double>(layers.conv_dim());
   const double values = double(layers.num_v_heads) * layers.v_dim;
   const double state = double(layers.num_v_heads) * layers.k_dim * layers.v_dim;  // elements
@@ -124,6 +142,7 @@ KernelCost GatedDeltaCosts::decode(const LinearLayers& layers, double requests) 
 KernelCost GatedDeltaCosts::verify(const LinearLayers& layers, double requests, std::uint32_t drafts) const {
   const double tokens = requests * drafts;
   if (layers.kind == LinearKind::kShortConv) return short_conv(layers, tokens, requests, kDecodeConv);
+  if (is_state_space(layers.kind)) return state_space_.step(layers, requests, drafts);
   const auto conv = static_cast<double>(layers.conv_dim());
   const double values = double(layers.num_v_heads) * layers.v_dim;
   const double state = double(layers.num_v_heads) * layers.k_dim * layers.v_dim;  // elements
@@ -156,6 +175,7 @@ KernelCost GatedDeltaCosts::extend(const LinearLayers& layers, std::span<const s
   for (const std::uint32_t length : lens) tokens += length;
   const auto requests = static_cast<double>(lens.size());
   if (layers.kind == LinearKind::kShortConv) return short_conv(layers, tokens, requests, kExtendConv);
+  if (is_state_space(layers.kind)) return state_space_.scan(layers, lens);
   const auto conv = static_cast<double>(layers.conv_dim());
   const double values = double(layers.num_v_heads) * layers.v_dim;
   KernelCost cost = moving(kExtendSplit, tokens * 2 * (conv + values) * kElement);

@@ -23,12 +23,15 @@
 #include "proto/hardware.pb.h"
 #include "rank/cost/op_cost.h"
 #include "rank/llm/layers.h"
+#include "rank/llm/state_space_cost.h"
 
 namespace tpsim::rank {
 
 // --linear-attn-backend.
 enum class LinearAttnBackend : std::uint8_t { kTriton, kCuteDsl, kFlashInfer };
 std::string to_string(LinearAttnBackend backend);
+// What the price of layers other than gated delta-nets rests on, for reports.
+std::string source_of_price(LinearKind kind);
 struct LinearAttnBackends {
   LinearAttnBackend decode = LinearAttnBackend::kTriton;
   LinearAttnBackend prefill = LinearAttnBackend::kTriton;
@@ -73,6 +76,7 @@ class GatedDeltaCosts {
   KernelCost chunks_of_flashinfer(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
 
   LinearAttnBackends backends_;
+  StateSpaceCosts state_space_;
   bool state_pool_;  // FlashInfer's kernels work on the pool itself
   double flops_, bandwidth_, multiprocessors_;
 };

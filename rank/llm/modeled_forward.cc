@@ -183,11 +183,12 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     // Fused shared experts run among the routed ones, each token's on top of its choice.
     RoutedExperts experts{.tokens = double(rows.routed),
                           .hidden = weight.k,
-                          .width = weight.n / 2,
+                          .width = weight.n / (model_.ungated_mlp ? 1 : 2),
                           .experts = weight.experts + shard_.num_fused_shared_experts,
                           .top_k = model_.moe.top_k + shard_.num_fused_shared_experts,
                           .ep_size = shard_.ep_size};
     experts.only_own_rows = layout.a2a();
+    experts.gated = !model_.ungated_mlp;
     const MatrixClass kernel = costs_.experts(model_.facts.trtllm_experts, experts, weight.format);
     // TensorRT-LLM's kernels choose by themselves.
     if (model_.facts.compiled_router &&
@@ -218,12 +219,13 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
       add_product(kernel, costs_.moe(kernel, experts, weight.format), layers_of_load);
     }
   }
-  if (const std::uint32_t dense_layers = model_.num_layers - model_.moe.num_layers; dense_layers > 0) {
+  if (const std::uint32_t dense_layers = model_.num_dense_layers(); dense_layers > 0) {
     const double dense_rows = communication.rows_of(ModelPart::kDenseMlp, rows);
     other(dense_rows * 3.0 * model_.intermediate_size / shard_.dense_mlp.size, dense_layers);  // silu and mul
   }
   // Add and rmsnorm, twice a layer; with several ranks to a data-parallel rank the second one runs on the
   // gathered sum.
+  const double norms = 2 * layers - model_.num_bare_layers;
   const bool norm_behind_gather = layout.dp_size > 1 && layout.attn_tp_size() > 1;
   if (norm_behind_gather) {
     other(m * 4 * hidden, layers);
@@ -232,13 +234,13 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     // A norm in the sum before it: its bytes, and no launch.
     const KernelCost norm = costs_.elementwise(m * 4 * hidden * kElement);
     const double start = costs_.elementwise(0).seconds;
-    add(&Dense::other, {norm.seconds - start, norm.flops, norm.bytes, 0}, 2 * layers);
+    add(&Dense::other, {norm.seconds - start, norm.flops, norm.bytes, 0}, norms);
   } else if (model_.is_compressed()) {
     // Sums become mixtures of streams, before and behind attention and experts.
-    add(&Dense::other, costs_.hyper_connections(m, hidden, model_.compressed.streams), 2 * layers);
-    other(m * 2 * hidden, 2 * layers);
+    add(&Dense::other, costs_.hyper_connections(m, hidden, model_.compressed.streams), norms);
+    other(m * 2 * hidden, norms);
   } else {
-    other(m * 4 * hidden, 2 * layers);
+    other(m * 4 * hidden, norms);
   }
   if (const double copied = communication.copied_elements(rows); copied > 0) other(copied, layers);
   if (model_.post_norms) other(m * 2 * hidden, 2 * layers);

@@ -13,8 +13,10 @@ namespace {
 // The layers that may have this weight: with experts, without, or all.
 bool may_have(const WeightSpec& weight, const LayerConfig& layer) {
   const std::string& tensor = weight.slices.front().tensor;
-  if (weight.role == WeightRole::kExperts || tensor.starts_with("mlp.shared_expert")) return layer.moe;
-  return !tensor.starts_with("mlp.") || !layer.moe;
+  if (weight.role == WeightRole::kExperts || tensor.starts_with("mlp.shared_expert") ||
+      tensor.starts_with("mlp.fc"))
+    return layer.moe;
+  return !tensor.starts_with("mlp.") || (!layer.moe && !layer.bare);
 }
 
 // Blocks of scales are not cut (Fp8LinearMethod::validate_block_quant_shapes): the part of the weight that a

@@ -121,6 +121,9 @@ class Loader {
   }
 
   LayerWeights layer(std::uint32_t index, const std::string& at, LayerForm form = {}) const {
+    if (model_.facts.priced_only)
+      throw_user_error("--executor numeric: {} is priced and not computed; use --executor modeled",
+                       model_.architecture);
     LayerWeights layer;
     if (form.input_norm) layer.input_norm = vector(at, "input_layernorm");
     layer.post_attention_norm = vector(at, "post_attention_layernorm");

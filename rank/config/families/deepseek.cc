@@ -1,8 +1,9 @@
-// DeepSeek V2, V3 and R1, Kimi K2 (which calls itself V3; K2.5 and K2.6 with an encoder before it),
-// GLM-4.7-Flash, V3.2 and GLM-5: latent attention, and experts after the first dense layers. V3.2 and GLM-5
-// attend to the tokens that an indexer chooses; GLM-5's successors have layers that take the choice of the
-// layer before them.
+// DeepSeek's first experts behind plain heads (the text model of DeepSeek-OCR), V2, V3 and R1, Kimi K2 (which
+// calls itself V3; K2.5 and K2.6 with an encoder before it), GLM-4.7-Flash, V3.2 and GLM-5: latent attention,
+// and experts after the first dense layers. V3.2 and GLM-5 attend to the tokens that an indexer chooses;
+// GLM-5's successors have layers that take the choice of the layer before them.
 #include <array>
+#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -65,6 +66,14 @@ void read_indexer(const ConfigReader& config, ModelConfig& model) {
 
 void read_deepseek(const ConfigReader& config, ModelConfig& model) {
   model.activation = read_activation(config, "hidden_act", "silu");
+  if (model.facts.priced_only && !config.flag("use_mla", false)) {
+    model.head_dim = model.hidden_size / model.num_attention_heads;
+    model.attention_scale = 1 / std::sqrt(static_cast<double>(model.head_dim));
+    read_layers(config, model);
+    read_rope(config, model);
+    read_grouped_experts(config, model, {.scoring = ExpertScoring::kSoftmaxThenTopK});
+    return;
+  }
   const bool glm = model.architecture == "GlmMoeDsaForCausalLM";
   if (glm) model.rms_norm_eps = config.real("rms_norm_eps", 1e-5, 0, 1);
   read_mla(config, model);
@@ -100,7 +109,7 @@ constexpr ArchitectureFacts facts_of(std::uint8_t fuses_all_reduces,
   if (fact != nullptr) facts.*fact = true;
   return facts;
 }
-constexpr std::array<Architecture, 6> kDeepseekArchitectures = {{
+constexpr std::array<Architecture, 8> kDeepseekArchitectures = {{
     {.name = "DeepseekV2ForCausalLM",
      .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .grouped_topk = true}},
     {.name = "DeepseekV3ForCausalLM", .facts = facts_of(1, &ArchitectureFacts::may_prefill_eagerly)},
@@ -109,6 +118,8 @@ constexpr std::array<Architecture, 6> kDeepseekArchitectures = {{
     {.name = "Glm4MoeLiteForCausalLM", .facts = facts_of(2)},
     {.name = "KimiK25ForConditionalGeneration",
      .facts = facts_of(3, &ArchitectureFacts::may_prefill_eagerly)},
+    {.name = "DeepseekForCausalLM", .facts = {.priced_only = true}},
+    {.name = "DeepseekOCRForCausalLM", .facts = {.eager_prefill = true, .priced_only = true}},
 }};
 
 }  // namespace

@@ -60,7 +60,7 @@ void read_kimi_linear(const ConfigReader& config, ModelConfig& model) {
 }
 
 constexpr std::array<Architecture, 1> kKimiLinearArchitectures = {{
-    {.name = "KimiLinearForCausalLM", .facts = {.biased_grouped_topk = true}},
+    {.name = "KimiLinearForCausalLM", .facts = {.biased_grouped_topk = true, .late_state_cache = true}},
 }};
 
 }  // namespace

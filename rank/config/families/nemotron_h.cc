@@ -1,0 +1,125 @@
+// Nemotron-H (Nemotron 3 Nano and Super): blocks of one part each, Mamba 2, attention without rotation, an
+// MLP or experts, none of which has a gate. A block that mixes tokens and the MLP or the experts behind it
+// are one layer here: two norms and two sums over ranks, as in other models; one without them is bare.
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "rank/config/config_parts.h"
+#include "rank/config/families.h"
+
+namespace tpsim::rank {
+namespace {
+
+// One letter a block: M, *, E or -.
+std::string read_blocks(const ConfigReader& config) {
+  std::string blocks;
+  if (config.has("layers_block_type")) {
+    const Json& list = config.json()["layers_block_type"];
+    constexpr std::array<std::pair<std::string_view, char>, 6> kNames = {{{"mamba", 'M'},
+                                                                          {"linear_attention", 'M'},
+                                                                          {"attention", '*'},
+                                                                          {"full_attention", '*'},
+                                                                          {"moe", 'E'},
+                                                                          {"mlp", '-'}}};
+    for (const Json& entry : list) {
+      for (const auto& [name, letter] : kNames)
+        if (entry == name) blocks += letter;
+    }
+    if (!list.is_array() || blocks.size() != list.size())
+      throw_user_error("{}: key \"layers_block_type\" may hold mamba, attention, moe and mlp only",
+                       config.where());
+  } else {
+    blocks = config.text("hybrid_override_pattern", "");
+  }
+  if (blocks.empty() || blocks.size() > 1000 || blocks.find_first_not_of("M*E-") != std::string::npos)
+    throw_user_error("{}: key \"hybrid_override_pattern\" must name blocks by M, *, E and -", config.where());
+  return blocks;
+}
+
+void read_mamba2(const ConfigReader& config, ModelConfig& model) {
+  constexpr std::uint32_t kMost = 1U << 12;
+  LinearAttentionConfig& linear = model.linear;
+  linear.kind = LinearKind::kMamba2;
+  linear.num_value_heads = config.number("mamba_num_heads", 1, kMost);
+  linear.value_head_dim = config.number("mamba_head_dim", 1, 1024);
+  linear.num_key_heads =
+      config.number(config.has("mamba_n_groups") ? "mamba_n_groups" : "n_groups", 1, kMost);
+  linear.key_head_dim = config.number("ssm_state_size", 1, 1024);
+  linear.conv_kernel = config.number_or(config.has("mamba_d_conv") ? "mamba_d_conv" : "conv_kernel", 4, 2);
+  linear.chunk =
+      config.number_or(config.has("mamba_chunk_size") ? "mamba_chunk_size" : "chunk_size", 256, 16);
+  if (linear.conv_kernel > 64 || linear.chunk > 1024)
+    throw_user_error("{}: a convolution over {} tokens, more than 64, or chunks of {}, more than 1024",
+                     config.where(), linear.conv_kernel, linear.chunk);
+  if (linear.num_value_heads % linear.num_key_heads != 0)
+    throw_user_error("{}: mamba_num_heads {} is not a multiple of n_groups {}", config.where(),
+                     linear.num_value_heads, linear.num_key_heads);
+  if (config.text("mamba_ssm_dtype", "float32") != "float32") linear.state_bytes = 2;
+}
+
+void read_nemotron_experts(const ConfigReader& config, ModelConfig& model) {
+  MoeConfig& moe = model.moe;
+  moe.num_experts = config.number("n_routed_experts", 1, kMostExperts);
+  moe.top_k = config.number("num_experts_per_tok", 1, kMostExperts);
+  moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidestExpert);
+  moe.latent_size = config.number_or("moe_latent_size", 0, 0);
+  moe.scoring = ExpertScoring::kSigmoid;
+  moe.normalize_weights = config.flag("norm_topk_prob", true);
+  moe.routed_scaling_factor = config.real("routed_scaling_factor", 1, 1e-3, 1e3);
+  const std::uint32_t shared = config.number_or("n_shared_experts", 0, 0) *
+                               config.number_or("moe_shared_expert_intermediate_size", moe.intermediate_size);
+  if (shared % moe.intermediate_size != 0)
+    throw_user_error("{}: shared experts of {} elements are not a multiple of moe_intermediate_size {}",
+                     config.where(), shared, moe.intermediate_size);
+  moe.num_shared_experts = shared / moe.intermediate_size;
+}
+
+void read_nemotron_h(const ConfigReader& config, ModelConfig& model) {
+  model.qkv_bias = model.o_bias = config.flag("attention_bias", false);
+  model.rms_norm_eps = config.real("layer_norm_epsilon", 1e-5, 0, 1);
+  model.ungated_mlp = true;
+  if (const std::string act = config.text("mlp_hidden_act", "relu2"); act != "relu2")
+    throw_user_error("{}: key \"mlp_hidden_act\" is \"{}\"; it must be relu2", config.where(),
+                     act.substr(0, 40));
+  model.layers.clear();
+  bool experts = false;
+  for (const char block : read_blocks(config)) {
+    const bool mixes = block == 'M' || block == '*';
+    if (mixes) {
+      LayerConfig& layer = model.layers.emplace_back();
+      layer.linear = block == 'M';
+      layer.bare = true;
+      layer.rope = LayerConfig::kNoRope;
+      model.linear.num_layers += layer.linear ? 1 : 0;
+      continue;
+    }
+    if (model.layers.empty() || !model.layers.back().bare)
+      throw_user_error("{}: an MLP or experts ({}) must stand behind a block of Mamba or attention",
+                       config.where(), block);
+    model.layers.back().bare = false;
+    model.layers.back().moe = block == 'E';
+    experts = experts || block == 'E';
+  }
+  model.num_layers = static_cast<std::uint32_t>(model.layers.size());
+  if (model.linear.num_layers == 0 || model.linear.num_layers == model.num_layers)
+    throw_user_error("{}: blocks must be of both kinds, Mamba (M) and attention (*)", config.where());
+  model.ropes = {RopeConfig{}};
+  read_mamba2(config, model);
+  if (experts) read_nemotron_experts(config, model);
+}
+
+constexpr std::array<Architecture, 1> kNemotronHArchitectures = {{
+    {.name = "NemotronHForCausalLM",
+     .facts = {.trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
+               .biased_grouped_topk = true,
+               .fp32_router = 1,
+               .priced_only = true}},
+}};
+
+}  // namespace
+
+extern const ModelFamily kNemotronHFamily;
+const ModelFamily kNemotronHFamily = {kNemotronHArchitectures, read_nemotron_h};
+
+}  // namespace tpsim::rank
