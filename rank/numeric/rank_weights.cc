@@ -189,6 +189,9 @@ class Loader {
         out.qkvz = matrix(at, "in_proj");
         out.out = matrix(at, "out_proj");
         return add_channels(at + "conv.conv.weight", model_.hidden_size, 0, model_.hidden_size, out);
+      case LinearKind::kMamba2:
+      case LinearKind::kLightning:
+        return;  // ArchitectureFacts::priced_only
     }
   }
 

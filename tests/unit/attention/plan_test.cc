@@ -589,7 +589,28 @@ TEST(Fa4, TwoTilesAtOnceAndPartsOnlyWhereTheDeviceIsNotFull) {
   const Batch many{std::vector<std::uint32_t>(40, 0), std::vector<std::uint32_t>(40, 4096), {}};
   planned.init_forward_metadata(many.metadata(proto::EXTEND));
   EXPECT_EQ(planned.extend_plan(eight_heads(1)).kv_chunk, 0u);
-  EXPECT_THROW(plan_of(*backend, eight_heads(1), {5}), std::logic_error);
+}
+
+// Models whose values are narrower than their keys decode with it, too.
+TEST(Fa4, DecodesInATileOfTheHeadsThatShareAKey) {
+  auto backend = create_attention_backend("fa4", gpu("blackwell"), 128);
+  const DecodePlan few = plan_of(*backend, eight_heads(1), {5});
+  EXPECT_EQ(few.rows, 128u);
+  EXPECT_EQ(few.blocks_per_split, 1u);
+  EXPECT_FALSE(few.merge);
+  const DecodePlan alone = plan_of(*backend, eight_heads(1), {9000});
+  EXPECT_EQ(alone.items.front().split_tokens % 128, 0u);
+  EXPECT_TRUE(alone.merge);
+  EXPECT_FALSE(plan_of(*backend, eight_heads(8), std::vector<std::uint32_t>(64, 9000)).merge);
+}
+
+TEST(Fa4, IsChosenWhereValuesAreNarrowerThanKeys) {
+  Selection selection{.generation = GpuGeneration::kBlackwell, .sliding_window = true, .sinks = true};
+  EXPECT_EQ(choose_backend(selection).backend, "trtllm_mha");
+  selection.narrow_values = true;
+  EXPECT_EQ(choose_backend(selection).backend, "fa4");
+  selection.generation = GpuGeneration::kHopper;
+  EXPECT_EQ(choose_backend(selection).backend, "fa3");
 }
 
 TEST(FlexAttention, PaysForTheMaskOfTheWholeSequence) {
