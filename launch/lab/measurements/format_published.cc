@@ -94,11 +94,15 @@ std::optional<double> figure(const CsvRows& cells, std::string_view column) {
 }
 
 // The median where there is one: means carry what was compiled in a server's first runs, and in a burst the
-// few short answers that waited for the others' prompts.
+// few short answers that waited for the others' prompts. A page that does not say which of them it has has
+// means: gemma-4-31B's tokens of 0.7 and 1.5 s on one MI300X, at 1,045 of them a second, would be medians of
+// 700 and 1,600 requests that run, of which its memory holds 130, and are means over some that were
+// retracted.
 std::optional<double> median_or_mean(const CsvRows& cells, std::string_view median, std::string_view mean,
                                      Statistic& statistic) {
   const std::optional<double> value = figure(cells, median);
-  statistic = value ? Statistic::kMedian : Statistic::kMean;
+  const bool said = cells.text("notes").find("mean or median not said") == std::string::npos;
+  statistic = value && said ? Statistic::kMedian : Statistic::kMean;
   return value ? value : figure(cells, mean);
 }
 
@@ -185,6 +189,13 @@ constexpr const char* kAllAccepted = "1";
 struct Doubt {
   std::string_view model, hardware, version, why;
 };
+// GPUStack's pages of one H100: 65 GB of weights a step take 44 ms (49 on the A100 of the page beside it),
+// 15 GB and a full pool 41, under vLLM and TensorRT-LLM, too. Its Qwen3-8B and its servers of several H100s
+// are none of those.
+constexpr std::string_view kHalfAnH100 =
+    "three engines alike read memory at 1.5 TB/s there and multiply fp8 at 430 TFLOP/s, half of what the "
+    "H100 "
+    "SXM that its page names does";
 constexpr std::array kDoubts = {
     Doubt{"Kimi-K2.5", "H200", "0.5.6.post2",
           "its release has no KimiK25ForConditionalGeneration (0.5.9 is the first that has), and its tokens "
@@ -195,6 +206,8 @@ constexpr std::array kDoubts = {
     Doubt{"gpt-oss", "A100", "", "tokens of 0.5 to 2.5 s are no server's that uses its GPU (PUBLISHED.md)"},
     Doubt{"gpt-oss", "H100", "0.5.3rc0",
           "first tokens of 140 s beside tokens of 39 ms are not one server's (PUBLISHED.md)"},
+    Doubt{"Qwen3-14B", "H100", "0.5.5.post1", kHalfAnH100},
+    Doubt{"Qwen3-32B", "H100", "0.5.5.post1", kHalfAnH100},
     Doubt{"GLM-4.6-FP8", "H100", "", "PUBLISHED.md beside the file finds it implausible"},
     Doubt{"Qwen3.5-4B", "MI300X", "", "PUBLISHED.md beside the file finds it implausible"},
 };
@@ -316,6 +329,35 @@ MeasuredLoad load_of(const CsvRows& cells, std::map<std::string, std::string>& r
   return load;
 }
 
+// Rows of one page that ask the same of the same server are runs of one another. Where their tokens a second
+// differ by more than a quarter one of them, at least, measured something else (most likely what a first run
+// compiles), and no row says which.
+constexpr double kSameRun = 1.25;
+struct PublishedRun {
+  std::size_t load;
+  double throughput;
+};
+std::string question_of(const CsvRows& cells, const MeasuredLoad& load) {
+  std::vector<std::string> flags = server_flags(cells.text("launch"), cells.place());
+  // Of one replica SGLang leaves attention as it is.
+  if (!gives(flags, "--dp") && !gives(flags, "--data-parallel-size"))
+    std::erase(flags, "--enable-dp-attention");
+  const std::string page = cells.text("source").substr(0, cells.text("source").find('#'));
+  return fmt::format("{}\n{}\n{}\n{}\n{}", page, cells.text("sglang_version"), load.hardware, load.load,
+                     fmt::join(flags, " "));
+}
+void refuse_contradictions(const std::map<std::string, std::vector<PublishedRun>>& questions,
+                           std::vector<MeasuredLoad>& loads) {
+  for (const auto& [question, runs] : questions) {
+    const auto [least, most] = std::ranges::minmax(runs, {}, &PublishedRun::throughput);
+    if (most.throughput <= kSameRun * least.throughput) continue;
+    for (const PublishedRun& run : runs)
+      loads[run.load].refusal = fmt::format(
+          "contradicts {}, which asks the same of the same server: {:.0f} and {:.0f} tokens a second",
+          loads[run.load == least.load ? most.load : least.load].id, least.throughput, most.throughput);
+  }
+}
+
 }  // namespace
 
 std::vector<MeasuredLoad> read_published_file(scheduler::TraceInput& input, const MeasurementFile&) {
@@ -323,10 +365,17 @@ std::vector<MeasuredLoad> read_published_file(scheduler::TraceInput& input, cons
       input, "id model gpu launch bench dataset num_prompts",
       "source sglang_version input_len output_len range_ratio max_concurrency request_rate mean_ttft_ms "
       "median_ttft_ms mean_tpot_ms median_tpot_ms mean_e2e_ms median_e2e_ms duration_s output_throughput "
-      "total_input_tokens total_output_tokens accept_length");
+      "total_input_tokens total_output_tokens accept_length notes");
   std::vector<MeasuredLoad> loads;
   std::map<std::string, std::string> runs;  // that each server served so far
-  while (cells.next()) loads.push_back(load_of(cells, runs));
+  std::map<std::string, std::vector<PublishedRun>> questions;
+  while (cells.next()) {
+    loads.push_back(load_of(cells, runs));
+    const std::optional<double> throughput = figure(cells, "output_throughput");
+    if (throughput && loads.back().refusal.empty())
+      questions[question_of(cells, loads.back())].push_back({loads.size() - 1, *throughput});
+  }
+  refuse_contradictions(questions, loads);
   return loads;
 }
 

@@ -135,6 +135,41 @@ TEST(Published, TheMeanWhereThereIsNoMedian) {
   EXPECT_EQ(load.ttft, Statistic::kMean);
 }
 
+TEST(Published, APageThatDoesNotSayWhichItHasHasMeans) {
+  const std::string columns =
+      "id,model,gpu,launch,bench,dataset,input_len,output_len,num_prompts,median_tpot_ms,notes\n";
+  const std::vector<MeasuredLoad> loads = read_measurements(
+      columns + "a,m,H200,sglang serve,b,random,10,5,8,2.5,mean or median not said; taken as median\n" +
+          "b,m,H200,sglang serve,b,random,10,5,9,2.5,medians\n",
+      "published.csv", {});
+  EXPECT_EQ(loads[0].measured.tpot_ms, 2.5);
+  EXPECT_EQ(loads[0].tpot, Statistic::kMean);
+  EXPECT_EQ(loads[1].tpot, Statistic::kMedian);
+}
+
+// --enable-dp-attention without --dp-size changes nothing, so a and b ask one server the same.
+TEST(Published, RunsThatContradictEachOtherAreRefused) {
+  const std::string columns =
+      "id,source,model,gpu,launch,bench,dataset,input_len,output_len,num_prompts,output_throughput\n";
+  const auto refusals = [&](const std::string& first, const std::string& second,
+                            const std::string& throughput) {
+    const std::string row = ",b,random,10,5,8,";
+    std::vector<std::string> out;
+    for (const MeasuredLoad& load :
+         read_measurements(columns + "a,page#1,m,H200,sglang serve --model m" + first + row + "100\n" +
+                               "b,page#2,m,H200,sglang serve --model m" + second + row + throughput + "\n",
+                           "published.csv", {}))
+      out.push_back(load.refusal);
+    return out;
+  };
+  EXPECT_EQ(refusals("", " --enable-dp-attention", "130")[0],
+            "contradicts b, which asks the same of the same server: 100 and 130 tokens a second");
+  EXPECT_EQ(refusals("", " --enable-dp-attention", "130")[1],
+            "contradicts a, which asks the same of the same server: 100 and 130 tokens a second");
+  EXPECT_EQ(refusals("", " --enable-dp-attention", "120")[1], "");
+  EXPECT_EQ(refusals("", " --enable-dp-attention --dp-size 2", "130")[1], "");
+}
+
 // Runs of a page with one launch line met one server, and prompts of equal seeds begin alike.
 TEST(Published, EarlierRunsOfAPageLeaveTheirPromptsInTheCache) {
   const std::string columns =
