@@ -147,6 +147,22 @@ TEST(Published, APageThatDoesNotSayWhichItHasHasMeans) {
   EXPECT_EQ(loads[1].tpot, Statistic::kMedian);
 }
 
+TEST(Published, ADurationThatHoldsCompilesIsNotCompared) {
+  const std::string columns =
+      "id,model,gpu,launch,bench,dataset,input_len,output_len,num_prompts,max_concurrency,mean_ttft_ms,"
+      "median_"
+      "ttft_ms,duration_s,output_throughput\n";
+  const std::vector<MeasuredLoad> loads =
+      read_measurements(columns + "a,m,H200,sglang serve --model m,b,random,10,5,10,1,3709,53,65,64\n" +
+                            "b,m,H200,sglang serve --model m,b,random,10,5,10,1,60,53,65,64\n" +
+                            "c,m,H200,sglang serve --model m,b,random,10,5,10,2,3709,53,65,64\n",
+                        "published.csv", {});
+  EXPECT_FALSE(loads[0].measured.output_throughput || loads[0].measured.duration_s);
+  EXPECT_EQ(loads[0].measured.ttft_ms, 53);
+  EXPECT_EQ(loads[1].measured.duration_s, 65);
+  EXPECT_EQ(loads[2].measured.output_throughput, 64);
+}
+
 // --enable-dp-attention without --dp-size changes nothing, so a and b ask one server the same.
 TEST(Published, RunsThatContradictEachOtherAreRefused) {
   const std::string columns =
