@@ -138,14 +138,16 @@ RopeConfig read_one(const ConfigReader& config, const Json& object, double theta
 std::vector<bool> read_kinds(const ConfigReader& config, const char* key, std::uint32_t num_layers,
                              std::string_view no, std::string_view yes) {
   const Json& kinds = config.json()[key];
-  if (!kinds.is_array() || kinds.size() != num_layers)
+  // Layers that draft may be named behind the others (Step 3.5).
+  const std::size_t all = std::size_t{num_layers} + config.number_or("num_nextn_predict_layers", 0, 0);
+  if (!kinds.is_array() || (kinds.size() != num_layers && kinds.size() != all))
     throw_user_error("{}: key \"{}\" has {} entries, but num_hidden_layers is {}", config.where(), key,
                      kinds.is_array() ? kinds.size() : 0, num_layers);
   std::vector<bool> out;
-  for (const Json& kind : kinds) {
-    if (kind != no && kind != yes)
+  for (std::size_t i = 0; i < num_layers; ++i) {
+    if (kinds[i] != no && kinds[i] != yes)
       throw_user_error("{}: key \"{}\" may hold {} and {} only", config.where(), key, no, yes);
-    out.push_back(kind == yes);
+    out.push_back(kinds[i] == yes);
   }
   return out;
 }

@@ -69,6 +69,39 @@ TEST(Step3p5, WindowLayersHaveMoreHeads) {
   EXPECT_THAT(refusal([&] { make_shard(model, 64, 0); }), HasSubstr("96"));
 }
 
+TEST(Step3p5, ListsNameEveryLayerAndThoseThatDraft) {
+  Json json = config_of("step-3.5-flash");
+  json["num_nextn_predict_layers"] = 3;
+  for (int i = 0; i < 3; ++i) json["layer_types"].push_back("sliding_attention");
+  for (const Json& kind : json["layer_types"]) {
+    const bool slides = kind == "sliding_attention";
+    json["rope_theta"].push_back(slides ? 2e4 : 4e6);
+    json["partial_rotary_factors"].push_back(slides ? 1.0 : 0.25);
+    json["swiglu_limits"].push_back(json["swiglu_limits"].size() == 43 ? 7 : 0);
+    json["swiglu_limits_shared"].push_back(json["swiglu_limits_shared"].size() == 44 ? Json(16) : Json());
+  }
+  json["rope_scaling"] = {{"rope_type", "llama3"},
+                          {"factor", 2},
+                          {"original_max_position_embeddings", 131072},
+                          {"low_freq_factor", 1},
+                          {"high_freq_factor", 32}};
+  const ModelConfig model = parse_model_config(json.dump(), "config.json");
+  ASSERT_EQ(model.layers.size(), 45U);
+  EXPECT_EQ(model.ropes[0].type, RopeType::kLlama3);
+  EXPECT_EQ(model.ropes[0].theta, 4e6);
+  EXPECT_EQ(model.ropes[0].partial_rotary_factor, 0.25);
+  EXPECT_EQ(model.ropes[1].type, RopeType::kDefault);
+  EXPECT_EQ(model.ropes[1].theta, 2e4);
+  EXPECT_EQ(model.layers[43].expert_limit, 7);
+  EXPECT_EQ(model.layers[43].mlp_limit, 0);
+  EXPECT_EQ(model.layers[44].mlp_limit, 16);
+  json["swiglu_limits"] = {1, 2};
+  EXPECT_THAT(refused(json), AllOf(HasSubstr("swiglu_limits"), HasSubstr("one for each layer")));
+  json["swiglu_limits"] = {};
+  json["rope_scaling"] = "llama3";
+  EXPECT_THAT(refused(json), HasSubstr("\"rope_scaling\" must be an object"));
+}
+
 // 81,920 bytes: what a public port of LFM2-1.2B counts (10 layers, 2 tokens of 2,048 elements of 2 bytes).
 TEST(Lfm2, AConvolutionKeepsItsLastTokens) {
   const ModelConfig model = load_model_config("LiquidAI/LFM2.5-1.2B-Instruct");
@@ -82,6 +115,9 @@ TEST(Lfm2, AConvolutionKeepsItsLastTokens) {
   EXPECT_THAT(refused(json), HasSubstr("layer_types"));
   json["layer_types"] = std::vector<std::string>(16, "conv");
   EXPECT_THAT(refused(json), HasSubstr("both kinds"));
+  json = config_of("lfm2.5-1.2b");
+  json["conv_bias"] = true;
+  EXPECT_THAT(refused(json), HasSubstr("conv_bias"));
 }
 
 TEST(KimiLinear, KdaInThreeOfFourLayers) {
