@@ -131,6 +131,17 @@ TEST(ModelNames, OfTheHubResolve) {
     EXPECT_EQ(refusal([&] { load_model_config(name); }), "") << name;
 }
 
+TEST(ModelNames, EndInTheFormatOfTheirWeights) {
+  const auto bytes = [](const char* name) {
+    const ModelConfig model = load_model_config(name);
+    return double(weight_bytes(model, make_shard(model, 1, 0)));
+  };
+  EXPECT_NEAR(bytes("QuantTrio/GLM-4.7-AWQ") / bytes("zai-org/GLM-4.7"), 0.27, 0.02);
+  EXPECT_NEAR(bytes("Qwen/Qwen3.5-35B-A3B-GPTQ-Int4") / bytes("Qwen/Qwen3.5-35B-A3B"), 0.29, 0.03);
+  EXPECT_NEAR(bytes("Qwen/Qwen3.6-35B-A3B-FP8") / bytes("Qwen/Qwen3.6-35B-A3B"), 0.52, 0.03);
+  EXPECT_NEAR(bytes("nvidia/DeepSeek-V3.1-NVFP4") / bytes("deepseek-ai/DeepSeek-V3.1"), 0.59, 0.03);
+}
+
 TEST(MimoV2, ProjectionsAreInterleavedForSomeRanks) {
   const ModelConfig model = load_model_config("XiaomiMiMo/MiMo-V2.5");
   EXPECT_THAT(refusal([&] { make_shard(model, 8, 0); }), HasSubstr("--dp-size 2"));
