@@ -137,6 +137,10 @@ struct BackendRow {
   GpuGenerations no_fp8_prefill{}, no_fp8_decode{};
   // Pages of the pool that SGLang gives it, where the matrices say that its kernels take any.
   PageSizes pool_pages{};
+  // The same beside layers that attend to blocks of 128 tokens, where they are others; and whether it has
+  // pages of so many there, where it takes any and --page-size says nothing (model_overrides/minimax_m3.py).
+  PageSizes block_sparse_pages{};
+  bool pages_of_blocks = false;
   PageSizes xpu_pool_pages{};  // on Intel's GPUs, where they are others; any: the same
 
   // How it plans passes (planned_backend.h).
@@ -166,6 +170,10 @@ struct Selection {
   bool dual_chunk = false;       // dual_chunk_attention_config
   bool sparse = false;           // an indexer chooses the tokens (DeepSeek-V3.2, GLM-5)
   bool compressed = false;       // attends to compressed tokens (DeepSeek V4)
+  bool block_sparse = false;     // an indexer chooses blocks of tokens in some layers (MiniMax M3)
+  bool fp8_e4m3_named = false;   // by --kv-cache-dtype
+  // KV heads that the config names, of a rank (ModelConfig.get_num_kv_heads); 0: not known.
+  std::uint32_t kv_heads = 0;
   // Speculative decoding: guesses for each token of the drafts that are verified (1: a chain; 0: no
   // speculation), the flag that says how many, and whether SGLang knew that they are one or more before it
   // chose the backend.
@@ -174,12 +182,15 @@ struct Selection {
   bool spec_topk_given = false;
   // --speculative-attention-mode prefill: drafts are made and verified by the backend of prefill.
   bool verifies_with_prefill = true;
+
+  // Of MLA models on AMD's GPUs, those that SGLang leaves to aiter (model_override_base.py).
+  bool aiter_heads() const { return kv_heads == 16 || kv_heads == 128; }
 };
 
 // Whether SGLang decodes with it: fa4, for prefill only in its documentation, is its choice on SM100 where
 // trtllm_mha does not take a model's values (model_override_base.py, model_overrides/mimo_v2.py).
 constexpr bool prefills_only(const BackendRow& row, const Selection& selection) {
-  return row.prefill_only && !(selection.narrow_values && row.narrow_values);
+  return row.prefill_only && !selection.block_sparse && !(selection.narrow_values && row.narrow_values);
 }
 
 struct BackendDescription {

@@ -14,6 +14,7 @@ enum class AttentionForm : std::uint8_t {
   kMlaExpanded,  // the latent projected to a key and a value for every head (prefill)
   kSparse,       // absorbed, over the top_k tokens that an indexer chose
   kCompressed,   // one latent is key and value, of the last tokens and of compressed ones before them
+  kBlockSparse,  // as kMha, over the blocks of tokens that an indexer chose for each KV head
 };
 
 struct LayerShape {
@@ -31,8 +32,9 @@ struct LayerShape {
   // kCompressed: tokens of a compressed one; 0: none are kept. Those that are attended to: the last
   // sliding_window tokens, and all compressed ones or the top_k that its indexer chose.
   std::uint32_t compress_ratio = 0;
-  std::uint32_t top_k = 0;        // kSparse, kCompressed: tokens that are attended to
-  std::uint32_t index_heads = 0;  // of the layer's indexer; 0: kSparse takes the selection of a layer before
+  std::uint32_t top_k = 0;         // kSparse, kCompressed, kBlockSparse: tokens that are attended to
+  std::uint32_t select_block = 0;  // kBlockSparse: tokens that are chosen together
+  std::uint32_t index_heads = 0;   // of the layer's indexer; 0: kSparse takes the selection of a layer before
   std::uint32_t index_head_dim = 0;  // of its keys
   std::uint32_t q_bytes = 2;         // per element of q and of the output
   NumberFormat kv_format = NumberFormat::kBf16;

@@ -48,7 +48,8 @@ PlannedBackend::PlannedBackend(const BackendRow& row, const proto::HardwareProfi
       decode_cost_(profile, class_of(row.name, "decode")),
       mla_extend_cost_(mla_cost(profile, row.name, row.extend_kernels, "mla_extend", "extend")),
       mla_decode_cost_(mla_cost(profile, row.name, "", "mla_decode", "decode")),
-      mla_prefill_cost_(mla_cost(profile, row.name, row.extend_kernels, "mla_prefill", "extend")) {}
+      mla_prefill_cost_(mla_cost(profile, row.name, row.extend_kernels, "mla_prefill", "extend")),
+      block_sparse_cost_(profile) {}
 
 void PlannedBackend::init_cuda_graph_state(std::uint32_t max_bs) { captured_.assign(max_bs + 1, false); }
 
@@ -113,7 +114,15 @@ LayerShape PlannedBackend::priced(const LayerShape& layer) const {
   return shape;
 }
 
+// The same kernels beside whatever backend.
+KernelCost PlannedBackend::block_sparse(const LayerShape& layer) {
+  query_items_.clear();
+  add_query_items(query_items_);
+  return block_sparse_cost_.cost(query_items_, layer, metadata_.forward_mode == proto::DECODE);
+}
+
 KernelCost PlannedBackend::forward_extend(const LayerShape& of) {
+  if (of.form == AttentionForm::kBlockSparse) return block_sparse(of);
   const LayerShape layer = priced(of);
   if (verifies_drafts(metadata_.forward_mode) && row_.verifies_by_decoding) return verify_by_decoding(layer);
   const PlanCost& model = layer.form == AttentionForm::kMlaAbsorbed   ? mla_extend_cost_
@@ -123,6 +132,7 @@ KernelCost PlannedBackend::forward_extend(const LayerShape& of) {
 }
 
 KernelCost PlannedBackend::forward_decode(const LayerShape& of) {
+  if (of.form == AttentionForm::kBlockSparse) return block_sparse(of);
   const LayerShape layer = priced(of);
   clear(decode_plan_);
   const bool decodes = metadata_.forward_mode == proto::DECODE && !metadata_.decode_seq_lens.empty();

@@ -8,6 +8,7 @@
 
 #include "attention/backend.h"
 #include "attention/backend_description.h"
+#include "attention/block_sparse.h"
 #include "attention/gpu_generation.h"
 #include "attention/plan.h"
 #include "attention/plan_cost.h"
@@ -76,6 +77,7 @@ class PlannedBackend : public AttentionBackend {
  private:
   void take(const ForwardMetadata& metadata);
   KernelCost verify_by_decoding(const LayerShape& layer);
+  KernelCost block_sparse(const LayerShape& layer);
   LayerShape priced(const LayerShape& layer) const;
   void add_extend_item(std::uint32_t request, std::uint32_t prefix, std::uint32_t q_len,
                        ExtendPlan& plan) const;
@@ -89,6 +91,8 @@ class PlannedBackend : public AttentionBackend {
   PlanCost mla_extend_cost_;   // absorbed
   PlanCost mla_decode_cost_;   // absorbed
   PlanCost mla_prefill_cost_;  // expanded
+  BlockSparse block_sparse_cost_;
+  std::vector<SparseItem> query_items_;  // of the batch, where layers attend to blocks
   MlaOptions mla_options_;
   std::vector<bool> captured_;  // by batch size
   ForwardMetadata metadata_;

@@ -132,9 +132,34 @@ KernelCost SparseCost::index_keys_only(const SparseLoad& load, const IndexShape&
           .launches = kKeysOnlyKernels};
 }
 
+// Keys and queries in 16 bit are multiplied by Triton, whose tiles have 16 rows; the best score of a block is
+// kept, of each head, and each head's row is searched. One thread block (in decode a few) walks a row of
+// blocks from end to end, so that the longest takes its time whatever the others do: 2.7 us for each of its
+// 128 tokens in a prefill on an H200, with 1 to 2,048 new ones (msa_context_module_perf).
+KernelCost SparseCost::index_blocks(const SparseLoad& load, const IndexShape& shape) const {
+  constexpr double kRows = 16;
+  const double heads = shape.heads, scores = load.scored / shape.block * heads;
+  KernelCost cost;
+  cost.bytes = load.queries * heads * shape.head_dim * 4.0 + load.stored * shape.key_bytes +
+               (scores + load.searched * heads) * kLogitBytes;
+  cost.flops = 2 * load.scored * heads * shape.head_dim;
+  cost.launches = 3;  // norms and rotation with the keys' way into their pages, scores, selection
+  const double padded = load.queries == load.requests ? std::max(kRows, heads) / heads : 1;
+  const double arithmetic = cost.flops * padded / (bf16_flops_ * i_.compute);
+  const double memory = cost.bytes / (bandwidth_ * i_.memory);
+  const double walk = load.longest_row * i_.select_token_seconds;
+  cost.seconds = i_.fixed_seconds + std::max({arithmetic, memory, walk}) +
+                 i_.overlap * std::min(arithmetic, memory) +
+                 heads * load.queries / multiprocessors_ * i_.select_seconds;
+  if (index_corrections_.empty()) return cost;
+  return corrected(cost, index_corrections_, index_features(load, shape),
+                   std::max(cost.flops / bf16_flops_, load.stored * shape.key_bytes / bandwidth_));
+}
+
 KernelCost SparseCost::index(const SparseLoad& load, const IndexShape& shape, bool gathers) const {
   KernelCost cost;
   if (load.queries == 0) return cost;
+  if (shape.block > 0) return index_blocks(load, shape);
   // Queries in bf16 and back as fp8; keys (copied together first, or not); logits out, and twice in.
   cost.bytes = load.queries * shape.heads * shape.head_dim * 4.0 +
                load.stored * index_key_bytes(shape.head_dim) * (gathers ? 3 : 1) +

@@ -39,6 +39,10 @@ namespace tpsim::attention {
 struct IndexShape {
   std::uint32_t heads = 0;  // 0: the layer has none and takes the selection of a layer before it
   std::uint32_t head_dim = 0;
+  // Where blocks of tokens are chosen (block_sparse.h): tokens of one, which share a score, of each head
+  // apart; and bytes of a token's key. 0: tokens are chosen, by fp8 keys.
+  std::uint32_t block = 0;
+  std::uint32_t key_bytes = index_key_bytes(head_dim);
 };
 
 class SparseCost {
@@ -73,6 +77,7 @@ class SparseCost {
  private:
   KernelCost corrected(KernelCost cost, const Corrections& corrections, const PlanFeatures& features,
                        double least_seconds) const;
+  KernelCost index_blocks(const SparseLoad& load, const IndexShape& shape) const;
 
   PlanCoefficients a_;
   IndexCoefficients i_;

@@ -74,6 +74,12 @@ std::uint32_t sparse_token_bytes(const SparseKernels& kernels, NumberFormat kv_f
 // Bytes of one token's index key: fp8, with an fp32 scale for every 128 elements. (SGLang 0.5.23,
 // mem_cache/index_key_cache.py)
 constexpr std::uint32_t index_key_bytes(std::uint32_t head_dim) { return head_dim + head_dim / 128 * 4; }
+// The same where blocks of tokens are chosen: as the model, but for fp8_e4m3 caches, which have them in fp8
+// on Hopper, and on Blackwell where trtllm_mha reads them. (get_minimax_sparse_index_dtype of
+// mem_cache/memory_pool.py)
+constexpr std::uint32_t block_index_key_bytes(std::uint32_t head_dim, NumberFormat kv_format) {
+  return kv_format == NumberFormat::kFp8E4M3 ? head_dim : 2 * head_dim;
+}
 
 // The kernel of one extend: --nsa-prefill-backend flashmla_auto chooses by the tokens of the batch.
 SparseKernel extend_kernel(SparseKernel prefill, GpuGeneration generation, bool fp8_kv,

@@ -9,6 +9,11 @@
 //   fp8 cache is dequantised inside;
 // - prefill: tiles of 128 query rows of one head, keys and values found through token indices; KV steps of
 //   128 tokens (64 for head size 64). Where the cache is fp8 q becomes fp8, too.
+// - MLA decodes absorbed, in mla_decode_fwd: query heads padded to tiles of 16 up to 128, each sequence cut
+// in
+//   up to 16 parts that fill the compute units, and a second kernel that adds them up; prefill always expands
+//   its latents (handle_attention_aiter of attention_backend_handler.py). Measured nowhere: the price is
+//   MHA's.
 // Pages are expanded to tokens. Decode is captured.
 #include <algorithm>
 #include <cstdint>
@@ -33,6 +38,7 @@ class AiterBackend : public PlannedBackend {
 
  protected:
   void plan_decode(const LayerShape& layer, DecodePlan& plan) override {
+    if (layer.form == AttentionForm::kMlaAbsorbed) return plan_mla_decode(layer, plan);
     const std::uint32_t group = ceil_div(layer.num_q_heads, layer.num_kv_heads);
     plan.rows = ceil_div(group, kMatrixRows) * kMatrixRows;
     plan.blocks_per_split = layer.num_kv_heads;
@@ -45,6 +51,23 @@ class AiterBackend : public PlannedBackend {
   }
   void plan_extend(const LayerShape& layer, ExtendPlan& plan) override {
     add_extend_items_by_head(128, layer.head_dim <= 64 ? 64 : 128, layer, plan);
+  }
+
+ private:
+  void plan_mla_decode(const LayerShape& layer, DecodePlan& plan) {
+    constexpr std::uint32_t kMostRows = 128, kMostParts = 16;
+    plan.rows = std::min(ceil_div(layer.num_q_heads, kMatrixRows) * kMatrixRows, kMostRows);
+    plan.blocks_per_split = ceil_div(layer.num_q_heads, plan.rows);
+    const std::uint32_t longest = add_decode_items(layer, plan);
+    if (plan.items.empty()) return;
+    const auto grid = plan.blocks_per_split * static_cast<std::uint32_t>(plan.items.size());
+    const std::uint32_t parts = std::clamp(multiprocessors() / grid, 1U, kMostParts);
+    const std::uint32_t part = std::max(1U, ceil_div(longest, parts));
+    for (DecodeItem& item : plan.items) {
+      item.splits = ceil_div(item.kv_end, part);
+      item.split_tokens = std::min(part, item.kv_end);
+    }
+    plan.merge = true;
   }
 };
 
@@ -60,14 +83,23 @@ extern const BackendDescription aiter = {
             .mha_spec = Support::kYes,
             .mha_spec_topk = Support::kYes,
             .multimodal = Support::kYes,
+            .has_mla = true,
+            .mla_page_sizes = {1},
+            .mla_fp8 = Support::kYes,
+            .mla_chunked_prefix = Support::kYes,
+            .mla_spec = Support::kYes,
             .sinks = true,
             .attention_chunk = true,
             .wide_heads = true,
             .long_context_memory = 0.85,
-            .plan_kernels = 2},
+            .plan_kernels = 2,
+            .mla_rule = {.prefix = MlaPrefix::kExpanded, .one_shot = true}},
     .create = create_backend<AiterBackend>,
     .chosen_for = [](const Selection& selection) -> std::string_view {
-      return selection.generation == GpuGeneration::kRocm ? "ROCm: aiter is SGLang's default" : "";
+      return selection.generation == GpuGeneration::kRocm && !selection.block_sparse &&
+                     (!selection.mla || selection.aiter_heads())
+                 ? "ROCm: aiter is SGLang's default"
+                 : "";
     },
 };
 

@@ -189,6 +189,7 @@ extern const BackendDescription fa3 = {
             .fresh_decode = FreshDecode::kMetadata,
             .no_fp8_prefill = {GpuGeneration::kAmpere, GpuGeneration::kAda},
             .no_fp8_decode = {GpuGeneration::kAmpere, GpuGeneration::kAda},
+            .pages_of_blocks = true,
             .plan_kernels = 3,
             .mla_rule = {.prefix = MlaPrefix::kFromThreshold, .one_shot = true}},
     .create = create_backend<Fa3Backend>,

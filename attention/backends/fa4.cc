@@ -1,5 +1,5 @@
 // FlashAttention 4 (Blackwell): the CuTe DSL kernel; prefill only in SGLang's documentation, and its choice
-// for both where values are narrower than keys.
+// for both where values are narrower than keys, and beside MiniMax M3's sparse layers.
 //
 // Facts from the public sources of flash-attention (flash_attn/cute/interface.py: _flash_attn_fwd,
 // num_splits_heuristic; flash_fwd_sm100.py) and of SGLang's flashattention_backend.py (fa_impl_ver 4):
@@ -100,7 +100,10 @@ extern const BackendDescription fa4 = {
             .mla_rule = {.prefix = MlaPrefix::kFromThreshold}},
     .create = create_backend<Fa4Backend>,
     .chosen_for = [](const Selection& selection) -> std::string_view {
-      return selection.narrow_values && selection.generation == GpuGeneration::kBlackwell
+      if (selection.generation != GpuGeneration::kBlackwell) return "";
+      if (selection.block_sparse && !selection.fp8_e4m3_named)
+        return "MiniMax M3 on Blackwell: fa4 is SGLang's default";
+      return selection.narrow_values
                  ? "values narrower than keys, which trtllm_mha does not take: fa4 is SGLang's default on "
                    "SM100"
                  : "";

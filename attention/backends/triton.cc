@@ -190,6 +190,8 @@ extern const BackendDescription triton = {
         return "heads of more than 256 elements: triton is SGLang's default but on SM100";
       if (selection.mla && kOther.contains(selection.generation))
         return "MLA model on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
+      if (selection.block_sparse && selection.generation == GpuGeneration::kRocm)
+        return "MiniMax M3 on ROCm: triton is SGLang's default";
       if (selection.sinks && kOther.contains(selection.generation))
         return "attention sinks, which flashinfer lacks: triton is SGLang's other default";
       if (selection.sinks && !selection.mla && selection.spec_topk > 1 && selection.spec_topk_given)
@@ -199,9 +201,10 @@ extern const BackendDescription triton = {
         return "Llama 4 on an NVIDIA GPU other than Hopper and SM100: triton is SGLang's default";
       if (selection.generation == GpuGeneration::kTuring)
         return "Turing: flashinfer needs Ampere or later, and triton is SGLang's other default";
-      if (selection.generation == GpuGeneration::kRocm && (selection.mla || selection.sliding_window))
-        return "ROCm: aiter has no MLA and no sliding windows in SGLang's matrices, and triton is its other "
-               "default";
+      if (selection.generation == GpuGeneration::kRocm && selection.mla && !selection.aiter_heads())
+        return "ROCm: SGLang leaves MLA to aiter where a GPU has 16 or 128 KV heads, else to triton";
+      if (selection.generation == GpuGeneration::kRocm && !selection.mla && selection.sliding_window)
+        return "ROCm: aiter has no sliding windows in SGLang's matrices, and triton is its other default";
       if (selection.generation == GpuGeneration::kXpu && selection.mla)
         return "XPU: intel_xpu has no MLA in SGLang's matrices, and triton is its other default";
       return "";

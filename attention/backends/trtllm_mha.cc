@@ -137,12 +137,14 @@ extern const BackendDescription trtllm_mha = {
             .draft_extend_graphs = DraftExtendGraphs::kSinceFlashInfer,
             .refuses_trees = true,
             .no_fp8_prefill = {GpuGeneration::kBlackwellSm120},
+            .block_sparse_pages = {16, 32, 64, 128},
             .plan_kernels = 2,
             .verifies_by_decoding = true},
     .create = create_backend<TrtllmMhaBackend>,
     .chosen_for = [](const Selection& selection) -> std::string_view {
       const bool chains = selection.spec_topk == 0 || (selection.spec_topk == 1 && selection.spec_topk_given);
-      return selection.generation == GpuGeneration::kBlackwell && !selection.mla && chains
+      const bool blocks = selection.block_sparse && !selection.fp8_e4m3_named;  // fa4's
+      return selection.generation == GpuGeneration::kBlackwell && !selection.mla && chains && !blocks
                  ? "Blackwell: trtllm_mha is SGLang's default for MHA models"
                  : "";
     },

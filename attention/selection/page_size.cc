@@ -12,6 +12,8 @@ namespace {
 // Those of --page-size.
 constexpr std::array<std::uint32_t, 6> kSizes = {1, 16, 32, 64, 128, 256};
 
+constexpr std::uint32_t kBlock = 128;  // of model_overrides/minimax_m3.py
+
 struct Half {
   const BackendRow& row;
   PageSizes pages;
@@ -60,6 +62,7 @@ PageSizes pool_pages(const BackendRow& row, const Selection& selection) {
   if (selection.generation == GpuGeneration::kXpu && !row.xpu_pool_pages.any()) return row.xpu_pool_pages;
   if (!row.pool_pages.any()) return row.pool_pages;
   if (selection.mla) return row.mla_page_sizes;
+  if (selection.block_sparse && !row.block_sparse_pages.any()) return row.block_sparse_pages;
   return row.mha_page_sizes.one() ? PageSizes() : row.mha_page_sizes;
 }
 
@@ -68,6 +71,12 @@ PageChoice choose_page_size(const CombinationRequest& request, std::optional<std
   const std::vector<std::uint32_t> sizes = common_sizes(halves);
   if (sizes.empty()) return {.page_size = given.value_or(1)};
   if (given && std::ranges::find(sizes, *given) != sizes.end()) return {.page_size = *given};
+  const bool blocks = !given && request.block_sparse && request.generation == GpuGeneration::kHopper &&
+                      std::ranges::all_of(halves, [](const Half& half) { return half.row.pages_of_blocks; });
+  if (blocks)
+    return {.page_size = kBlock,
+            .note = fmt::format("--page-size: {} is chosen, the blocks of tokens that this model attends to",
+                                kBlock)};
   if (sizes.front() == 1) return {.page_size = given.value_or(1)};  // pages of one token, unless refused
   const Half& strict = strictest(halves);
   const std::string pages = strict.pages.words();

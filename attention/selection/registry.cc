@@ -93,6 +93,27 @@ std::unique_ptr<AttentionBackend> create_one(const std::string& name, const prot
   return backend.create(backend.row, profile, page_size);
 }
 
+// Names that SGLang 0.5.23 knows besides (ATTENTION_BACKEND_CHOICES of arg_groups/choices.py), and why no
+// backend of the list is it.
+struct NotSimulated {
+  std::string_view name, clause;
+};
+constexpr NotSimulated kNotSimulated[] = {
+    {"cutedsl_mla",
+     "decodes MLA models on data-center Blackwell with kernels that have not been measured; trtllm_mla, "
+     "which "
+     "prefills for it, decodes too"},
+    {"tokenspeed_mla",
+     "is SGLang's old name of cutedsl_mla, whose kernels have not been measured; use trtllm_mla"},
+    {"hpc_ops",
+     "is Tencent's HPC-Ops (MHA models on Hopper, pages of 64 tokens), whose kernels have not been measured; "
+     "use fa3"},
+    {"qsa", "is for models with Qwen's sparse attention (Qwen4-Exp), whose configs are not read"},
+    {"minicpm_flashattn", "is for MiniCPM's sparse attention, whose configs are not read"},
+    {"minicpm_flashinfer", "is for MiniCPM's sparse attention, whose configs are not read"},
+    {"llada2_cfg_flashinfer", "is for LLaDA's diffusion language models, whose configs are not read"},
+};
+
 // ": ascend has no sliding-window attention, which this model's layers need": of the backends that run on the
 // device in the model's form.
 std::string what_hinders(const Selection& selection) {
@@ -119,6 +140,8 @@ const BackendDescription& find_backend(const std::string& name, const std::strin
     if (name == backend->row.name || (!name.empty() && name == backend->row.alias)) return *backend;
     known.push_back(backend->row.name);
   }
+  for (const NotSimulated& other : kNotSimulated)
+    if (name == other.name) throw_user_error("{} {}: {} {}", flag, name, name, other.clause);
   const std::string guess = did_you_mean(name, known);
   throw_user_error("{} {}: unknown attention backend{} Implemented are {}", flag, name,
                    guess.empty() ? "." : guess, fmt::join(known, ", "));

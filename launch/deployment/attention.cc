@@ -117,6 +117,7 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
   selection.mla = model.is_mla();
   selection.sparse = model.is_sparse();
   selection.compressed = model.is_compressed();
+  selection.block_sparse = model.is_block_sparse();
   selection.sinks = model.attention_sinks;
   selection.dual_chunk = model.dual_chunk.enabled();
   selection.linear_layers = model.is_hybrid_linear() && model.linear.kind != rank::LinearKind::kShortConv;
@@ -129,10 +130,21 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
   return selection;
 }
 
+namespace {
+
+void select_for_flags(const ServerArgs& args, const rank::ModelConfig& model,
+                      attention::Selection& selection) {
+  select_for_speculation(args, model, selection);
+  selection.fp8_e4m3_named = args.kv_cache_dtype == "fp8_e4m3";
+  selection.kv_heads = std::max(1U, model.num_key_value_heads / args.tp_size);
+}
+
+}  // namespace
+
 PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const std::string& flag,
                        const proto::HardwareProfile& hardware, const rank::ModelConfig& model) {
   attention::Selection selection = selection_of(hardware, model);
-  select_for_speculation(args, model, selection);
+  select_for_flags(args, model, selection);
   PairVerdict verdict;
   verdict.kv_format = choose_kv_format(args, selection, pair, model).format;
   CombinationRequest request = request_for(hardware, selection, pair, verdict.kv_format);
@@ -146,13 +158,12 @@ PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const st
 
 AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* compared,
                                  const proto::HardwareProfile& hardware, const rank::ModelConfig& model) {
-  if (args.numeric() && model.is_compressed())
+  if (args.numeric() && (model.is_compressed() || model.is_block_sparse()))
     throw_user_error(
-        "--executor numeric: attention of {} to compressed tokens is priced and not computed; use --executor "
-        "modeled",
-        model.name);
+        "--executor numeric: attention of {} to {} is priced and not computed; use --executor modeled",
+        model.name, model.is_compressed() ? "compressed tokens" : "chosen blocks of tokens");
   attention::Selection selection = selection_of(hardware, model);
-  select_for_speculation(args, model, selection);
+  select_for_flags(args, model, selection);
   const char* both = compared != nullptr ? "--attention-backends" : "--attention-backend";
   const std::string prefill_flag =
       compared == nullptr && args.prefill_attention_backend ? "--prefill-attention-backend" : both;

@@ -188,6 +188,11 @@ void write_calibration(const Deployment& run, bool queue_stated, proto::RunRepor
                          "kv_b_proj")
                          .format))};
   }
+  if (run.model.is_block_sparse())
+    for (const char* const kernel : {"blocks", "indexer"})
+      for (const char* const phase : {"extend", "decode"})
+        operators.push_back(fmt::format("attention.msa.{}{}.{}", kernel,
+                                        is_fp8(run.attention.kv_format) ? "_fp8" : "", phase));
   for (const std::string_view name : matrix_classes(run)) operators.emplace_back(name);
   const rank::ParallelLayout& layout = run.parallel.layout;
   if (layout.tp_size > 1)

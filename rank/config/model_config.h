@@ -102,13 +102,14 @@ struct MlaConfig {
 };
 
 // The lightning indexer of DeepSeek sparse attention (V3.2, GLM-5): a query attends to the top_k tokens that
-// it scores highest.
+// it scores highest; or of MiniMax M3: to the blocks that hold them, chosen for each KV head.
 struct IndexerConfig {
   std::uint32_t num_heads = 0;   // index_n_heads; 0: every token is attended to
   std::uint32_t head_dim = 0;    // index_head_dim, of the one key that all heads share, too
   std::uint32_t top_k = 0;       // index_topk, tokens
   std::uint32_t num_layers = 0;  // that have an indexer; the others take the selection of the one before
-  std::uint32_t rope = 0;  // index into ModelConfig::ropes: its queries and keys may turn in another way
+  std::uint32_t rope = 0;   // index into ModelConfig::ropes: its queries and keys may turn in another way
+  std::uint32_t block = 0;  // MiniMax M3: tokens of a block; 0: tokens are chosen one by one
 };
 
 // Attention over compressed tokens (DeepSeek V4). Every layer attends to its last sliding_window tokens and,
@@ -341,7 +342,9 @@ struct ModelConfig {
   std::uint32_t num_dense_layers() const { return num_layers - moe.num_layers - num_bare_layers; }
   bool is_compressed() const { return compressed.q_lora_rank > 0; }
   // DeepSeek V3.2's: an indexer chooses single tokens.
-  bool is_sparse() const { return indexer.num_heads > 0 && !is_compressed(); }
+  bool is_sparse() const { return indexer.num_heads > 0 && !is_compressed() && !is_block_sparse(); }
+  // MiniMax M3's: plain heads, and an indexer that chooses blocks of tokens.
+  bool is_block_sparse() const { return indexer.block > 0; }
   // Those of the layers of `kind`.
   AttentionHeads heads_of(const AttentionKind& kind) const {
     if (kind.heads.num_heads > 0) return kind.heads;

@@ -131,7 +131,7 @@ constexpr std::array<Choice, 33> kChoices = {{
     {"modelopt_fp8", "", ""},
     {"modelopt_fp4", "", ""},
     {"unquant", "online", ""},
-    {"mxfp8", "", kUnmeasured},
+    {"mxfp8", "online", ""},
     {"marlin", "", "the checkpoint format of that name is not read"},
     {"bitsandbytes", "", kUnmeasured},
     {"gguf", "", "GGUF files are not read"},
@@ -181,7 +181,8 @@ QuantizationConfig online(const std::string& method) {
   config.linear = {WeightFormat::Kind::kFp8, 1, 0, false, ActivationFormat::kFp8};
   config.experts = config.linear;
   if (method == "fp8") config.experts.block_n = 0;
-  config.least_capability = method == "fp8" ? 80 : 89;
+  if (method == "mxfp8") config.linear.block_k = config.experts.block_k = 32;
+  config.least_capability = method == "fp8" ? 80 : method == "mxfp8" ? 100 : 89;
   return config;
 }
 
@@ -225,7 +226,8 @@ QuantizationConfig resolve_quantization(const QuantizationConfig& checkpoint, co
   if (!checkpoint.quantized()) {
     if (choice.needs == "online") return online(method);
     throw_user_error(
-        "--quantization {}: the weights are 16 bit, and only fp8 and w8a8_fp8 quantise them while loading; "
+        "--quantization {}: the weights are 16 bit, and only fp8, w8a8_fp8 and mxfp8 quantise them while "
+        "loading; "
         "use one of these, or a checkpoint whose config.json declares {}",
         method, choice.needs.empty() ? choice.name : choice.needs);
   }

@@ -97,6 +97,21 @@ QuantizationConfig read_fp8(const ConfigReader& config) {
   return out;
 }
 
+// fp8.py with use_mxfp8: 32 inputs of an output share a scale of 8 bit.
+QuantizationConfig read_mxfp8(const ConfigReader& config) {
+  if (!config.text("moe_quant_algo", "").empty())
+    throw_user_error(
+        "{}: key \"moe_quant_algo\" is {}: experts packed in another format, and the nvfp4 KV cache that "
+        "SGLang "
+        "keeps beside them, are not simulated",
+        config.where(), in_quotes(config.text("moe_quant_algo", "")));
+  QuantizationConfig out = read_fp8(config);
+  out.method = "mxfp8";
+  out.least_capability = 100;
+  set_all(out, {WeightFormat::Kind::kFp8, 1, 32, false, ActivationFormat::kFp8});
+  return out;
+}
+
 // gptq.py: GPTQMarlinConfig, which takes over what its kernels can run (symmetric, 4 bit).
 QuantizationConfig read_gptq(const ConfigReader& config) {
   QuantizationConfig out;
@@ -284,13 +299,14 @@ QuantizationConfig read_quantization(const nlohmann::json& json, const std::stri
       out.experts = {WeightFormat::Kind::kMxfp4, 1, 32, false, ActivationFormat::kFp8};
     return out;
   }
+  if (method == "mxfp8") return read_mxfp8(config);
   if (method == "gptq") return read_gptq(config);
   if (method == "awq") return read_awq(config);
   if (method == "mxfp4") return read_mxfp4();
   if (method == "compressed-tensors" || method == "compressed_tensors") return read_compressed(config);
   if (method == "w8a8_fp8" || method == "w8a8_int8") return read_w8a8(config, method);
   throw_user_error(
-      "{}: key \"quant_method\" is {}; tpsim knows fp8, w8a8_fp8, w8a8_int8, awq, gptq, mxfp4, "
+      "{}: key \"quant_method\" is {}; tpsim knows fp8, w8a8_fp8, w8a8_int8, awq, gptq, mxfp4, mxfp8, "
       "compressed-tensors and modelopt",
       config.where(), in_quotes(method));
 }

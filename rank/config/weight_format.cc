@@ -12,6 +12,7 @@ std::uint64_t WeightFormat::bytes(std::uint64_t n, std::uint64_t k) const {
     case Kind::k16Bit:
       return 2 * weights;
     case Kind::kFp8:
+      return weights + (block_k == 32 ? 1 : 4) * scales;  // groups of 32: mxfp8's, of 8 bit
     case Kind::kInt8:
       return weights + 4 * scales;
     case Kind::kInt4:

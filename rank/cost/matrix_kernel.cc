@@ -47,7 +47,8 @@ MatrixClass linear_kernel(const WeightFormat& format, const proto::HardwareProfi
     case Kind::kFp8:
       // can_auto_enable_marlin_fp8: without fp8 arithmetic the weights are widened in the kernel.
       if (profile.dense_flops_fp8() == 0) return MatrixClass::kGemmInt4;
-      return format.block_n > 1 ? MatrixClass::kGemmFp8Block : MatrixClass::kGemmFp8;
+      // Groups along the inputs: mxfp8's, which DeepGEMM multiplies like blocks (SGLang 0.5.23).
+      return format.block_n > 1 || format.block_k > 1 ? MatrixClass::kGemmFp8Block : MatrixClass::kGemmFp8;
     case Kind::kInt8:
       return MatrixClass::kGemmInt8;
     case Kind::kInt4:

@@ -72,6 +72,13 @@ std::vector<AttentionLayers> attention_layers(const ModelConfig& model, const Sh
         shape.index_heads = model.indexer.num_heads;
       }
     }
+    if (model.is_block_sparse() && kind.indexer) {
+      shape.form = attention::AttentionForm::kBlockSparse;
+      shape.top_k = model.indexer.top_k;
+      shape.select_block = model.indexer.block;
+      shape.index_heads = std::max(1U, model.indexer.num_heads / shard.attention.size);
+      shape.index_head_dim = model.indexer.head_dim;
+    }
     if (!model.is_mla()) continue;
     // Absorbed: all heads share one latent and one rotated key, which every rank keeps.
     shape.form = attention::AttentionForm::kMlaAbsorbed;
@@ -132,6 +139,9 @@ std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, N
       continue;
     }
     bytes += stored_bytes(kv_format, shape.kv_elements()) * layers.count;
+    if (shape.form == attention::AttentionForm::kBlockSparse)
+      bytes +=
+          std::uint64_t{attention::block_index_key_bytes(shape.index_head_dim, kv_format)} * layers.count;
   }
   return bytes;
 }
@@ -273,12 +283,23 @@ class List {
       slices.push_back(
           head_rows("self_attn.v_proj", heads.num_kv_heads, mine.kv, heads.value_dim(), hidden_));
     if (model_.names.fused_projections) fuse("self_attn.qkv_proj", slices);
-    WeightSpec& qkv = add("qkv_proj", Sharding::kColumn, layers, std::move(slices));
+    const std::uint32_t choosing = model_.is_block_sparse() ? model_.indexer.num_layers : 0;
+    if (choosing > 0) add_block_indexer(slices);
+    WeightSpec& qkv = add("qkv_proj", Sharding::kColumn, layers - choosing, std::move(slices));
     if (model_.qkv_bias) qkv.bias = qkv.n;
     if (model_.head_gates)
       add("g_proj", Sharding::kColumn, layers,
           {head_rows("self_attn.g_proj", heads.num_heads, mine.q, 1, hidden_)});
     add_output(heads.value_dim(), heads.num_heads, mine.q, layers);
+  }
+
+  // Beside `qkv`, in one product: queries of the indexer, cut by heads, and its one key, on every rank
+  // (maybe_build_fused_qkv_index of models/minimax_m3.py).
+  void add_block_indexer(std::vector<TensorSlice> qkv) {
+    const IndexerConfig& indexer = model_.indexer;
+    const std::uint64_t heads = std::max(1U, indexer.num_heads / shard_.attention.size);
+    qkv.push_back(whole("self_attn.index_qkv_proj", (heads + 1) * indexer.head_dim, hidden_));
+    add("qkv_proj.index", Sharding::kColumn, indexer.num_layers, std::move(qkv));
   }
 
   // Layers that differ in their heads.
@@ -560,6 +581,8 @@ class List {
       const bool all = model_.qk_norm_over_heads;
       add_vector("q_norm", model_.head_dim * (all ? shard_.q_heads.count() : 1), attention_layers());
       add_vector("k_norm", model_.head_dim * (all ? shard_.kv_heads.count() : 1), attention_layers());
+      if (model_.is_block_sparse())
+        add_vector("index_norms", std::uint64_t{2} * model_.indexer.head_dim, model_.indexer.num_layers);
     }
     if (model_.is_mla()) {
       if (model_.mla.q_lora_rank > 0) add_vector("q_a_layernorm", model_.mla.q_lora_rank, attention_layers());

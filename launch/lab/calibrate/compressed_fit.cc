@@ -18,13 +18,15 @@ namespace {
 
 using kernels::CompressedRow;
 
-// Of classes "attention.dsv4.…".
-std::string phase_of(const CompressedRow& row) { return row.decode ? ".decode" : ".extend"; }
+// Of classes "attention.dsv4.…", or "attention.msa.…".
+std::string phase_of(const CompressedRow& row) {
+  const bool widens = row.of_blocks() && row.layer.fp8_kv();  // a kernel that widens what it reads
+  return std::string(widens ? "_fp8" : "") + (row.decode ? ".decode" : ".extend");
+}
 std::string kind_of(const CompressedRow& row) {
-  return (row.layer.index_heads > 0 ? "csa" : "hca") + phase_of(row);
+  return (row.of_blocks() ? "blocks" : row.has_indexer() ? "csa" : "hca") + phase_of(row);
 }
 std::string indexer_of(const CompressedRow& row) { return "indexer" + phase_of(row); }
-bool has_indexer(const CompressedRow& row) { return row.layer.index_heads > 0; }
 
 constexpr std::string_view kProducts[] = {rank::kCompressedClass, rank::kCompressedFp8Class};
 
@@ -58,30 +60,49 @@ class ModuleFit {
   std::map<std::string, attention::SparseCost> costs_of(const Prices& prices) const;
   double products(const Module& module, const Prices& prices) const;
   std::vector<double> ratios(const std::vector<Module>& modules, const Prices& prices) const;
-  static std::string class_of(const std::string& name) {
-    return name.starts_with("gemm") ? name : "attention.dsv4." + name;
+  std::string class_of(const std::string& name) const {
+    return name.starts_with("gemm") ? name : (of_blocks_ ? "attention.msa." : "attention.dsv4.") + name;
   }
   Prices at_hand() const;
+  void begin_at_triton(const CompressedRow& row);
 
   const proto::HardwareProfile& profile_;
+  bool of_blocks_ = false;
   Prices prices_;
   std::vector<Module> fitted_, left_out_;
 };
 
 void ModuleFit::add(std::vector<CompressedRow> rows) {
   for (OperatorCoefficients& c : prices_.products) c.fixed_seconds = 2e-6;
+  of_blocks_ = !rows.empty() && rows.front().of_blocks();
   for (CompressedRow& row : rows) {
-    std::vector<kernels::ModuleProduct> products = kernels::products_of(row);
+    std::vector<kernels::ModuleProduct> products;
+    if (!of_blocks_) products = kernels::products_of(row);
     prices_.kernels[kind_of(row)].fixed_seconds = 2e-5;
-    if (has_indexer(row)) prices_.indexers[indexer_of(row)];
+    if (row.has_indexer()) prices_.indexers[indexer_of(row)];
+    if (of_blocks_) begin_at_triton(row);
     (row.held_out ? left_out_ : fitted_).push_back({std::move(row), std::move(products)});
   }
+}
+
+// About where Triton's kernels are on any GPU: the search goes downhill only.
+void ModuleFit::begin_at_triton(const CompressedRow& row) {
+  PlanCoefficients& kernel = prices_.kernels[kind_of(row)];
+  kernel.compute = 0.08;
+  kernel.memory = 0.8;
+  kernel.fixed_seconds = 1e-5;
+  IndexCoefficients& index = prices_.indexers[indexer_of(row)];
+  index.compute = 0.15;
+  index.memory = 0.8;
+  index.fixed_seconds = 1e-5;
+  index.select_seconds = 1e-8;
+  index.select_token_seconds = row.decode ? 1e-8 : 2.7e-6;
 }
 
 std::map<std::string, attention::SparseCost> ModuleFit::costs_of(const Prices& prices) const {
   std::map<std::string, attention::SparseCost> out;
   for (const auto& [name, c] : prices.kernels) {
-    const std::string indexer = "indexer" + name.substr(name.find('.'));
+    const std::string indexer = "indexer" + name.substr(name.find_first_of("._"));
     const auto found = prices.indexers.find(indexer);
     out.emplace(name, attention::SparseCost(
                           profile_, c, found == prices.indexers.end() ? IndexCoefficients{} : found->second,
@@ -91,7 +112,7 @@ std::map<std::string, attention::SparseCost> ModuleFit::costs_of(const Prices& p
 }
 
 double ModuleFit::products(const Module& module, const Prices& prices) const {
-  double seconds = 0;
+  double seconds = module.row.apart;
   for (const kernels::ModuleProduct& of : module.products) {
     const bool fp8 = of.format.quantized();
     seconds += rank::OperatorCosts::compressed_product(prices.products[fp8 ? 1 : 0], profile_,
@@ -115,16 +136,19 @@ std::vector<double> ModuleFit::ratios(const std::vector<Module>& modules, const 
 
 void ModuleFit::minimise() {
   CoordinateSearch search;
+  // What stands still between eager launches is no kernel's: captured decodes of the same come to 1e-5.
+  const double most_fixed = of_blocks_ ? 3e-5 : 2e-4;
   for (auto& [name, c] : prices_.kernels) {
     search.vary(c.compute, 0.02, 1);
     search.vary(c.memory, 0.05, 1);
-    search.vary(c.fixed_seconds, 5e-7, 2e-4);
+    search.vary(c.fixed_seconds, 5e-7, most_fixed);
     search.vary(c.block_seconds, 1e-9, 1e-4);
     search.vary(c.overlap, 1e-3, 1);
     search.vary(c.l2_memory, 1, 10);
     if (name.ends_with(".decode")) search.vary(c.block_compute, 0.3, 8);
   }
   for (OperatorCoefficients& c : prices_.products) {
+    if (of_blocks_) break;  // priced by classes of others
     search.vary(c.compute, 0.05, 1);
     search.vary(c.memory, 0.05, 1);
     search.vary(c.fixed_seconds, 1e-7, 2e-5);
@@ -133,10 +157,10 @@ void ModuleFit::minimise() {
   for (auto& [name, index] : prices_.indexers) {
     search.vary(index.compute, 0.02, 1);
     search.vary(index.memory, 0.05, 1);
-    search.vary(index.fixed_seconds, 5e-7, 2e-4);
+    search.vary(index.fixed_seconds, 5e-7, most_fixed);
     search.vary(index.overlap, 1e-3, 1);
-    search.vary(index.select_seconds, 1e-7, 5e-5);
-    search.vary(index.select_token_seconds, 1e-12, 1e-8);
+    search.vary(index.select_seconds, of_blocks_ ? 1e-9 : 1e-7, 5e-5);
+    search.vary(index.select_token_seconds, 1e-12, of_blocks_ ? 1e-5 : 1e-8);  // of blocks: a token
   }
   const auto loss = [&] {
     double sum = 0;
@@ -151,8 +175,13 @@ void ModuleFit::minimise() {
 void ModuleFit::correct() {
   constexpr double kPart = 0.15;
   const GridWish kernel = {{"requests", 6}, {"tokens", 4}, {"prefix", 3}, {"group", 4}};
-  const std::vector<GridWish> kernels = {
+  std::vector<GridWish> kernels = {
       {{"requests", 7}, {"group", 5}}, kernel, {{"requests", 9}, {"tokens", 6}, {"group", 5}}};
+  // A KV head has the same query heads in every layer, and how many sequences its queries are of matters
+  // more.
+  if (of_blocks_)
+    kernels.insert(kernels.end(),
+                   {{{"requests", 6}, {"tokens", 4}, {"prefix", 6}}, {{"tokens", 6}, {"prefix", 8}}});
   const std::vector<GridWish> indexers = {{{"requests", 3}, {"prefix", 4}},
                                           {{"requests", 6}, {"tokens", 5}, {"prefix", 7}}};
   const auto correct = [&](const std::string& name, const std::vector<GridWish>& grids) {
@@ -161,17 +190,14 @@ void ModuleFit::correct() {
     const bool index = prices_.indexers.contains(name);
     for (const Module& module : fitted_) {
       const CompressedRow& row = module.row;
-      if (index ? !has_indexer(row) || name != indexer_of(row) : name != kind_of(row)) continue;
+      if (index ? !row.has_indexer() || name != indexer_of(row) : name != kind_of(row)) continue;
       const attention::SparseCost& price = costs.at(kind_of(row));
-      const attention::IndexShape shape{row.layer.index_heads, row.layer.index_head_dim};
       const double all = products(module, prices_) + kernels::attention_price(price, row);
-      const double own = index ? price.index(row.load, shape, false).seconds
-                               : price.attend(row.plan, row.load, row.layer, row.layer.token_bytes).seconds;
+      const double own = index ? kernels::index_price(price, row) : kernels::attend_price(price, row);
       const double ratio = (row.seconds - (all - own)) / own;
       if (own < kPart * all || ratio < 0.2 || ratio > 5) continue;
-      const auto values = (index ? price.index_features(row.load, shape)
-                                 : price.attend_features(row.load, row.layer, row.layer.token_bytes))
-                              .values();
+      const auto values =
+          (index ? kernels::index_features(price, row) : kernels::attend_features(price, row)).values();
       rows.push_back({{values.begin(), values.end()}, ratio, own / all});
     }
     if (rows.size() < 50) return;
@@ -231,8 +257,9 @@ std::vector<CompressedFit> ModuleFit::report() const {
     add_class(name, [&kernel = name](const Module& module) { return kind_of(module.row) == kernel; });
   for (const auto& [name, c] : prices_.indexers)
     add_class(name, [&indexer = name](const Module& module) {
-      return has_indexer(module.row) && indexer_of(module.row) == indexer;
+      return module.row.has_indexer() && indexer_of(module.row) == indexer;
     });
+  if (of_blocks_) return out;
   for (const bool fp8 : {false, true})
     add_class(std::string(kProducts[fp8 ? 1 : 0]),
               [fp8](const Module& module) { return module.row.fp8_gemm == fp8; });

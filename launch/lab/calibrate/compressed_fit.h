@@ -1,7 +1,9 @@
 // Fits what attention/backends/dsv4.cc prices to measured modules of DeepSeek V4's attention, classes
 // "attention.dsv4.csa.extend", ".hca", ".indexer" and the same of decode, and of their matrix products,
 // "gemm.dsv4" and "gemm.dsv4_fp8_block", which prefill and decode share. The fixed times hold everything
-// small around them.
+// small around them. Of MiniMax M3's, whose products have the classes of others:
+// "attention.msa.blocks.extend",
+// ".indexer.extend" and the same of decode (attention/block_sparse.h).
 #pragma once
 
 #include <cstddef>
@@ -18,7 +20,7 @@ struct CompressedFit : ClassFit {  // errors: of the modules left out that have 
   std::string name;                // "csa.decode", "indexer.extend", "gemm.dsv4" …
 };
 
-// `rows`: kernels::compressed_rows() of one GPU's tables. Empty where there are none.
+// `rows`: kernels::compressed_rows() or block_sparse_rows() of one GPU's tables. Empty where there are none.
 std::vector<CompressedFit> fit_compressed(const proto::HardwareProfile& profile,
                                           std::vector<kernels::CompressedRow> rows);
 

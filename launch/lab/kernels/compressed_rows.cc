@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "attention/block_sparse.h"
 #include "attention/compressed_load.h"
 #include "launch/lab/kernels/attention_rows.h"
 #include "launch/lab/kernels/kernel_table.h"
@@ -128,17 +129,106 @@ std::vector<ModuleProduct> products_of(const CompressedRow& row) {
 }
 
 double products(const rank::OperatorCosts& costs, const CompressedRow& row) {
+  if (row.of_blocks()) return row.apart;
   double seconds = 0;
   for (const ModuleProduct& of : products_of(row))
     seconds += costs.compressed_product(row.load.queries, of.n, of.k, of.format).seconds;
   return seconds;
 }
 
+double attend_price(const attention::SparseCost& attend, const CompressedRow& row) {
+  if (row.of_blocks())
+    return attention::block_sparse_cost(attend, row.load, row.layer, row.decode, row.multiprocessors)
+        .attend.seconds;
+  return attend.attend(row.plan, row.load, row.layer, row.layer.token_bytes).seconds;
+}
+
+double index_price(const attention::SparseCost& attend, const CompressedRow& row) {
+  if (!row.has_indexer()) return 0;
+  const attention::IndexShape shape =
+      row.of_blocks() ? attention::index_shape(row.layer)
+                      : attention::IndexShape{row.layer.index_heads, row.layer.index_head_dim};
+  return attend.index(row.load, shape, false).seconds;
+}
+
 double attention_price(const attention::SparseCost& attend, const CompressedRow& row) {
-  double seconds = attend.attend(row.plan, row.load, row.layer, row.layer.token_bytes).seconds;
-  if (row.layer.index_heads > 0)
-    seconds += attend.index(row.load, {row.layer.index_heads, row.layer.index_head_dim}, false).seconds;
-  return seconds;
+  return attend_price(attend, row) + index_price(attend, row);
+}
+
+attention::PlanFeatures attend_features(const attention::SparseCost& attend, const CompressedRow& row) {
+  if (row.of_blocks())
+    return attend.attend_features(attention::of_all_kv_heads(row.load, row.layer),
+                                  attention::of_one_kv_head(row.layer),
+                                  2 * row.layer.head_dim * row.layer.kv_bytes());
+  return attend.attend_features(row.load, row.layer, row.layer.token_bytes);
+}
+
+attention::PlanFeatures index_features(const attention::SparseCost& attend, const CompressedRow& row) {
+  return attend.index_features(row.load, {row.layer.index_heads, row.layer.index_head_dim});
+}
+
+bool is_block_sparse_table(const std::string& table) { return table.starts_with("msa_"); }
+
+BlockSparseRows block_sparse_rows(const std::filesystem::path& folder, const std::string& name,
+                                  const proto::HardwareProfile& profile, std::size_t most) {
+  constexpr std::uint64_t kHidden = 6144, kDim = 128;
+  constexpr std::uint32_t kKvHeads = 4, kBlock = 128, kBlocks = 16;
+  constexpr double kWaits = 1.5;  // times the quickest module that was launched so
+  const KernelTable table(table_file(folder, name));
+  const bool decode = name.find("generation") != std::string::npos;
+  const rank::OperatorCosts costs(profile);
+  // Prefills are; so are decodes of more requests than graphs were captured for, which select in another way.
+  const auto eager = [&](std::size_t i) {
+    return !decode || table.text(i, "kernel_source").ends_with("radix");
+  };
+  double quickest = 1e9;
+  for (std::size_t i = 0; i < table.size(); ++i)
+    if (const double ms = table.number(i, "latency_ms"); ms > 0 && eager(i))
+      quickest = std::min(quickest, ms / 1e3);
+  BlockSparseRows out;
+  const std::size_t every = std::max<std::size_t>(1, table.size() / most);
+  for (std::size_t i = 0; i < table.size(); i += every) {
+    CompressedRow row;
+    row.decode = decode;
+    row.hidden = kHidden;
+    row.batch = table.count(i, "batch_size");
+    row.q_len = decode ? 1 : table.count(i, "isl");
+    row.prefix = table.count(i, "step");
+    row.seconds = table.number(i, "latency_ms") / 1e3;
+    row.multiprocessors = profile.multiprocessors();
+    const std::uint32_t kv_heads = std::max(1U, kKvHeads / table.count(i, "tp_size"));
+    row.layer = {.form = attention::AttentionForm::kBlockSparse,
+                 .num_q_heads = table.count(i, "num_heads"),
+                 .num_kv_heads = kv_heads,
+                 .head_dim = kDim,
+                 .v_head_dim = kDim,
+                 .top_k = kBlock * kBlocks,
+                 .select_block = kBlock,
+                 .index_heads = kv_heads,
+                 .index_head_dim = kDim,
+                 .kv_format = kv_format(table.text(i, "kv_cache_dtype"))};
+    std::string shape;
+    for (const char* const column : {"num_heads", "kv_cache_dtype", "batch_size", "isl", "step"})
+      shape += table.text(i, column) + ",";
+    row.held_out = hash_of(shape) % 5 == 0;
+    std::vector<attention::SparseItem> items;
+    for (std::uint32_t request = 0; request < row.batch; ++request)
+      items.push_back({request, row.prefix, row.q_len});
+    row.load = attention::block_sparse_load(items, row.layer);
+    // As a pass prices them (ModeledForward::price_dense): two products, rotation, norms, the pool.
+    const double m = row.load.queries, q = double(row.layer.num_q_heads) * kDim, kv = double(kv_heads) * kDim;
+    const std::uint64_t projected = row.layer.num_q_heads * kDim;
+    row.apart = costs.gemm(m, projected + (3 * kv_heads + 1) * kDim, kHidden, {}).seconds +
+                costs.gemm(m, kHidden, projected, {}).seconds +
+                2 * costs.elementwise(m * 2 * (q + kv) * rank::kElement).seconds +
+                costs.elementwise(m * 4 * kv * rank::kElement).seconds;
+    if (row.seconds <= 0) continue;
+    if (eager(i) && row.seconds < kWaits * quickest)
+      ++out.waited;
+    else
+      out.rows.push_back(std::move(row));
+  }
+  return out;
 }
 
 }  // namespace tpsim::kernels

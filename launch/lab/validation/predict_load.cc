@@ -172,6 +172,29 @@ class Table {
     return std::move(out_);
   }
 
+  // MiniMax M3's.
+  Kernels block_sparse() {
+    const std::string phase = task_.table.find("generation") != std::string::npos ? ".decode" : ".extend";
+    const kernels::BlockSparseRows rows =
+        kernels::block_sparse_rows(task_.folder, task_.table, profile_, kMostRows);
+    for (const bool fp8 : {false, true}) {
+      const std::string width = fp8 ? "_fp8" : "";
+      const attention::SparseCost attend(profile_, "attention.msa.blocks" + width + phase,
+                                         "attention.msa.indexer" + width + phase);
+      proto::ValidatedKernel& group = begin("msa" + phase, fp8 ? "KV fp8" : "KV bf16");
+      std::vector<double> ratios;
+      for (const kernels::CompressedRow& row : rows.rows)
+        if (row.layer.fp8_kv() == fp8 && !stop_)
+          ratios.push_back((row.apart + kernels::attention_price(attend, row)) / row.seconds);
+      end(group, ratios);
+    }
+    if (rows.waited == 0) return std::move(out_);
+    proto::ValidatedKernel& waited = begin("msa" + phase, "");
+    waited.set_not_asked(rows.waited);
+    waited.set_reason("launched one by one in Python: the host's time, whatever the kernels take");
+    return std::move(out_);
+  }
+
   Kernels not_priced(const std::string& reason) {
     proto::ValidatedKernel& group = begin("", "");
     group.set_not_asked(kernels::KernelTable(path()).size());
@@ -309,6 +332,7 @@ Kernels price_kernels(const KernelTask& task, const std::atomic<bool>& stop) {
   for (const std::string& of : kernels::operator_classes())
     if (kernels::table_of(of) == name) return table.operators();
   if (kernels::is_compressed_table(name)) return table.compressed();
+  if (kernels::is_block_sparse_table(name)) return table.block_sparse();
   if (name.starts_with("dsv4_") && name != "dsv4_megamoe_module_perf")
     return table.not_priced(
         "a part of the modules of the other tables of DeepSeek V4, which are priced whole");

@@ -37,6 +37,8 @@ const Choice kChoices[] = {
     {{.generation = kBlackwell, .mla = true}, "trtllm_mla"},
     {{.generation = kBlackwellSm120, .mla = true}, "triton"},
     {{.generation = kRocm, .mla = true}, "triton"},
+    {{.generation = kRocm, .mla = true, .kv_heads = 16}, "aiter"},
+    {{.generation = kRocm, .mla = true, .kv_heads = 32}, "triton"},
     {{.generation = kNpu, .mla = true}, "ascend"},
     {{.generation = kXpu, .mla = true}, "triton"},
     // Windows: Gemma, and gpt-oss with sinks.
@@ -57,6 +59,11 @@ const Choice kChoices[] = {
     // Qwen3-Next and Qwen3.5.
     {{.generation = kHopper, .linear_layers = true}, "fa3"},
     {{.generation = kBlackwell, .linear_layers = true}, "trtllm_mha"},
+    // MiniMax M3.
+    {{.generation = kHopper, .block_sparse = true}, "fa3"},
+    {{.generation = kBlackwell, .block_sparse = true}, "fa4"},
+    {{.generation = kBlackwell, .block_sparse = true, .fp8_e4m3_named = true}, "trtllm_mha"},
+    {{.generation = kRocm, .block_sparse = true}, "triton"},
     // Dual chunk, sparse.
     {{.generation = kHopper, .dual_chunk = true}, "dual_chunk_flash_attn"},
     {{.generation = kAmpere, .dual_chunk = true}, "dual_chunk_flash_attn"},

@@ -76,6 +76,7 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "mimo-v2-flash",
                                              "mimo-v2.5-pro",
                                              "minimax-m2",
+                                             "minimax-m3",
                                              "mistral-7b",
                                              "mistral-small",
                                              "mistral-small-4-bf16",

@@ -104,6 +104,7 @@ TEST(Shard, NamesAndCardsSayTheParameters) {
                                         {"lfm2.5-8b-a1b", 8.34e9},
                                         {"step-3.5-flash", 196.8e9},
                                         {"minimax-m2", 228.7e9},
+                                        {"minimax-m3", 428e9},
                                         {"glm-4.7-flash", 30e9},
                                         {"qwen3.5-27b", 27e9},
                                         {"qwen3.5-9b", 9e9},
