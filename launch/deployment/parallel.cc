@@ -109,6 +109,16 @@ Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model
   return out;
 }
 
+void check_node(const ServerArgs& args, const proto::HardwareProfile& hardware) {
+  constexpr std::uint32_t kOfOneHost = 8;  // an HGX board, an MI300X platform, a PCIe server
+  const std::uint32_t node = hardware.gpus_per_node() > 0 ? hardware.gpus_per_node() : kOfOneHost;
+  if (args.tp_size > node)
+    throw_user_error(
+        "--tp {}: {} of {} are one node, and what several nodes send each other over a network is not "
+        "simulated; use at most --tp {}, or --executor numeric",
+        args.tp_size, node, hardware.name(), node);
+}
+
 Pipeline resolve_pipeline(const ServerArgs& args, const rank::ModelConfig& model, bool speculates,
                           Switches switches) {
   const ParallelArgs& parallel = args.parallel;

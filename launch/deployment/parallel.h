@@ -7,6 +7,7 @@
 
 #include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
+#include "proto/hardware.pb.h"
 #include "rank/config/model_config.h"
 #include "rank/config/shard.h"
 #include "rank/llm/expert_load.h"
@@ -21,6 +22,10 @@ struct Parallel {
 };
 // Throws UserError for what the model, or this simulation, cannot do.
 Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model);
+
+// Throws UserError where --tp needs more GPUs than the device's own links join: what goes over a network is
+// not priced.
+void check_node(const ServerArgs& args, const proto::HardwareProfile& hardware);
 
 // The layers of each pipeline stage, and how micro-batches take turns.
 struct Pipeline {

@@ -162,6 +162,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   out.memory = resolve_memory(args, hardware, model, out.speculation, out.attention, out.sparse, layout,
                               batches, out.states, out.pipeline, out.graphs,
                               draft_memory(args, model, out.speculation, out.draft), context_length);
+  if (!args.numeric()) check_node(args, hardware);
   for (Notes* notes : {&out.attention.notes, &out.speculation.notes, &out.parallel.notes, &out.router.notes,
                        &out.kernels.notes, &images.notes, &batches.notes, &out.states.notes,
                        &out.pipeline.notes, &out.graphs.notes, &out.memory.notes})

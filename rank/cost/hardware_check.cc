@@ -49,6 +49,7 @@ constexpr Constant kConstants[] = {
     {"memory_bandwidth", 1e9, 1e16, "bytes per second", Constant::kRequired},
     {"l2_bytes", 1e3, 1e11, "bytes", Constant::kZeroOrMore},
     {"link_bandwidth", 1e6, 1e15, "bytes per second", Constant::kRequired},
+    {"gpus_per_node", 1, 1024, "that are joined at link_bandwidth", Constant::kZeroOrMore},
     {"kernel_launch_seconds", 0, 1, "seconds", Constant::kRequired},
     {"graph_replay_seconds", 0, 1, "seconds", Constant::kRequired},
     {"graph_kernel_gap_seconds", 0, 1, "seconds", Constant::kRequired},

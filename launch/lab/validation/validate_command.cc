@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -53,7 +55,7 @@ void declare(FlagSet& flags, ValidateArgs& args) {
       "--measurements", "FILE",
       "measured loads, one or more files: requests.csv of a measured server (servers.jsonl, batches.csv and "
       "models/ beside it), a client's JSON lines (NAME.info.json and NAME.log beside them), or CSV with a "
-      "row a load or a benchmark; gzip is accepted (required)",
+      "row a load or a benchmark; gzip is accepted (default: all servers of tests/calibration/measured)",
       [&args](std::string_view, const std::vector<std::string>& values) { args.measurements = values; });
   flags.add_value(
       "--kernels", "DIR",
@@ -81,6 +83,16 @@ void declare(FlagSet& flags, ValidateArgs& args) {
   declare_logging(flags, args.logging);
 }
 
+// Our own servers, measured for this repository; none where the program was moved away from it.
+std::vector<std::string> own_measurements() {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(TPSIM_MEASURED, error))
+    if (entry.path().filename() == "requests.csv.gz") files.push_back(entry.path().string());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 // What there is to do, the same in every process: loads, then tables of kernels.
 struct Tasks {
   std::vector<MeasuredLoad> loads;
@@ -90,16 +102,17 @@ struct Tasks {
 };
 
 Tasks read_all(const ValidateArgs& args) {
-  if (args.measurements.empty() && args.kernels.empty())
+  std::vector<std::string> files = args.measurements;
+  if (files.empty() && (args.kernels.empty() || !args.leave_one_out.empty())) files = own_measurements();
+  if (files.empty() && args.kernels.empty())
     throw_user_error(
-        "--measurements: is required, a file of measured loads such as requests.csv, or --kernels, a folder "
-        "of tables");
-  if (args.measurements.empty() && !args.leave_one_out.empty())
-    throw_user_error("--leave-one-out {}: needs loads, --measurements FILE…", args.leave_one_out);
+        "--measurements: is required where {} is not, a file of measured loads such as requests.csv, or "
+        "--kernels, a folder of tables",
+        TPSIM_MEASURED);
   Tasks tasks;
   if (!args.kernels.empty()) tasks.kernels = kernel_tasks(args.kernels);
   std::vector<MeasuredLoad>& loads = tasks.loads;
-  for (const std::string& file : args.measurements) {
+  for (const std::string& file : files) {
     std::vector<MeasuredLoad> more = read_measurements(file, args.options);
     std::move(more.begin(), more.end(), std::back_inserter(loads));
   }

@@ -18,6 +18,7 @@ class Deployment(CommandLine):
             (["--attention-backend", "flashinfre"], ["flashinfre", "flashinfer"]),
             (["--prefill-attention-backend", "fa33"], ["fa33", "fa3"]),
             (["--tp", "3"], ["--tp", "3", "heads"]),
+            (["--tp", "16"], ["--tp 16", "8 of h200-sxm are one node"]),
             (["--tp", "64"], ["--tp", "64"]),
             (["--max-total-tokens", "64"], ["--max-total-tokens 64"]),
             (["--mem-fraction-static", "0.05"], ["--mem-fraction-static 0.05"]),

@@ -13,7 +13,7 @@ import shutil
 
 from command_line import CommandLine, main
 
-SHARED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../shared/data")
+MEASURED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../calibration/measured")
 HEADER = ("server,model,tp,prefill_attention_backend,decode_attention_backend,kv_cache_dtype,load,request,sent_s,"
           "first_token_s,last_token_s,input_tokens,output_tokens,cached_tokens,arrival_s,other_flags\n")
 FIGURES = ("ttft_ms", "tpot_ms", "e2e_ms", "duration_s")
@@ -179,7 +179,6 @@ class Validate(CommandLine):
         report = os.path.join(self.folder, "report")
         file = self.write("requests.csv", good)
         for words, parts in (
-                ([], ["--measurements", "required"]),
                 (["--measurements", "nowhere.csv"], ["--measurements nowhere.csv", "no such file"]),
                 (["--measurements", self.write("bad.csv", good + "a,b\n")], ["bad.csv:3", "columns"]),
                 (["--measurements", self.write("other.csv", "x,y\n1,2\n")], ["other.csv:1", "format"]),
@@ -187,9 +186,16 @@ class Validate(CommandLine):
                 (["--measurements", file, "--traces", "nowhere"], ["--traces nowhere"]),
                 (["--measurements", file, "--jobs", "0"], ["--jobs 0"]),
                 (["--measurements", file, "--leave-one-out", "rack"], ["--leave-one-out rack", "server"]),
-                (["--kernels", self.folder, "--leave-one-out", "server"], ["--leave-one-out server", "--measurements"]),
                 (["--measurements", file, "--page-size", "4"], ["--page-size"])):
             self.assert_refused(["validate", *words, "--report-dir", report], *parts)
+
+    def test_without_arguments_all_servers_of_the_repository(self):
+        result, printed = self.validated(timeout=200)
+        self.assertGreater(len({row["server"] for row in result["rows"]}), 30)
+        whole = next(g for g in result["groups"] if g["by"] == "all")
+        self.assertLess(whole["tpot_ms"]["median"], 0.05)
+        for reason in {row["reason"].split(":")[0] for row in result["not_asked"]}:
+            self.assertIn(reason, printed)
 
     def test_help(self):
         done = self.tpsim("validate", "--help")
@@ -199,10 +205,8 @@ class Validate(CommandLine):
 
     def test_real_servers(self):
         """Every row of our own servers is asked; what is far off is a defect of this command, not of a price."""
-        file = os.path.join(SHARED, "serving", "requests.csv.gz")
-        if not os.path.exists(file):
-            self.skipTest(f"{file} is not here")
-        result, _ = self.validated("--measurements", file, timeout=200)
+        result, _ = self.validated("--measurements", os.path.join(MEASURED, "h200-sxm_servers", "first", "requests.csv.gz"),
+                                   timeout=200)
         self.assertEqual(result["not_asked"], [])
         self.assertEqual(len(result["rows"]), 32)
         whole = next(g for g in result["groups"] if g["by"] == "all")

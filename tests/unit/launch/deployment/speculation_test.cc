@@ -208,7 +208,7 @@ TEST_F(Speculating, ServersOfTheDocumentationAreDeployed) {
            {"deepseek-ai/DeepSeek-V3", {"--tp", "8"}},
            {"deepseek-ai/DeepSeek-R1-0528", {"--tp", "8", "--dp", "8", "--enable-dp-attention"}},
            {"deepseek-ai/DeepSeek-V3",
-            {"--tp", "16", "--dp", "16", "--enable-dp-attention", "--moe-a2a-backend", "deepep",
+            {"--tp", "8", "--dp", "8", "--enable-dp-attention", "--moe-a2a-backend", "deepep",
              "--enable-dp-lm-head", "--moe-dense-tp-size", "1"}},
            {"deepseek-ai/DeepSeek-V3", {"--tp", "8", "--speculative-draft-model-path", "deepseek-v3"}},
            {"deepseek-ai/DeepSeek-V3.2", {"--tp", "8", "--dp", "8", "--enable-dp-attention"}},
@@ -231,7 +231,7 @@ TEST_F(Speculating, DataParallelRanksShareTheRequests) {
                 .scheduler.max_running_requests,
             16u);
   const Deployment wide = resolve(
-      "deepseek-v3", "h200-sxm",
+      "deepseek-v3", "gb200",
       with(nextn_, {"--tp", "64", "--dp", "64", "--enable-dp-attention", "--moe-a2a-backend", "deepep",
                     "--enable-dp-lm-head", "--moe-dense-tp-size", "1", "--mem-fraction-static", "0.8"}));
   EXPECT_EQ(wide.scheduler.max_running_requests, 1u);
