@@ -145,6 +145,7 @@ struct FrontEndConfig {
   // are seen when the pass is formed, however long its launch takes.
   bool by_socket = false;
   std::uint32_t connections = UINT32_MAX;  // open when the run begins
+  std::uint32_t workers = 1;               // SGLang's --tokenizer-worker-num
   // SGLang's --stream-interval: tokens of an answer that go to its client together. The first and the end of
   // an answer are sent at once, so that it only spares `stream_seconds`.
   std::uint32_t stream_interval = 1;

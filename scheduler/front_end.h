@@ -14,9 +14,13 @@
 // prefill holds one, the next a few, the one after it all others.) `dispatch_seconds` 0: one by one instead.
 // `connections` of such a client are open when the run begins: a request beyond them opens another one, and
 // leaves when those that were due with it have all been made, for the client is one event loop, too.
-// Back: `stream_seconds` for each request that got something, in turn, and `response_seconds`. All zero:
+// Back: `stream_seconds` for each request that got something, in turn, and `response_seconds`. Answers wait
+// for the loop where it prepares images, of one request after another without a look at its sockets
+// (process_mm_data_async() of SGLang 0.5.12 never yields). All zero:
 // requests are where they are sent at once, and not `by_socket`: seen without regard to launches, as in
 // comparisons with SGLang's scheduler alone (shared/differential gives it passes of no launch).
+// `workers` such processes share the requests: the one that is free first takes the next. Answers still pass
+// one process (MultiTokenizerRouter of managers/multi_tokenizer_mixin.py), and wait for no other's images.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +29,7 @@
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "scheduler/config.h"
 #include "scheduler/request_source.h"
@@ -33,7 +38,7 @@ namespace tpsim::scheduler {
 
 class FrontEnd {
  public:
-  explicit FrontEnd(const FrontEndConfig& config) : config_(config) {}
+  explicit FrontEnd(const FrontEndConfig& config) : config_(config), workers_(config.workers) {}
 
   // A request with a prompt of `tokens` is due at `sent.time`, not before the one of the last call; its
   // images take `image_seconds`.
@@ -42,14 +47,22 @@ class FrontEnd {
     const double due = sent.time;
     const double client = config_.client_seconds + config_.client_token_seconds * length;
     if (client > 0) sent.time = client_free_ = std::max(client_free_, sent.time) + client;
-    double own = config_.request_seconds + config_.token_seconds * length;
-    if (config_.prepares_images) own += image_seconds;
+    const double images = config_.prepares_images ? image_seconds : 0;
+    const double own = config_.request_seconds + config_.token_seconds * length + images;
     if (config_.dispatch_seconds > 0) {
       wait(due, own, std::move(sent));
       return;
     }
-    free_ = std::max(free_, sent.time) + own;
-    under_way_.push_back({free_ + config_.pass_seconds, std::move(sent)});
+    Worker& worker = *std::ranges::min_element(workers_, {}, &Worker::free);
+    worker.free = std::max(worker.free, sent.time) + own;
+    if (images > 0) {
+      if (worker.turn_end <= sent.time)
+        worker.turn_end = worker.blocked > sent.time ? worker.blocked : worker.free;
+      worker.blocked = worker.free;
+    }
+    UnderWay next = {worker.free + config_.pass_seconds, std::move(sent)};
+    const auto at = std::ranges::upper_bound(under_way_, next.arrival, {}, &UnderWay::arrival);
+    under_way_.insert(at, std::move(next));
   }
   // A request that was sent has ended, and its connection is another one's to take.
   void leave() { in_flight_ -= in_flight_ > 0 ? 1 : 0; }
@@ -92,14 +105,14 @@ class FrontEnd {
   // before the time of the last call. When their clients see it.
   double stream(double time, std::uint64_t first, std::uint64_t later) {
     const double messages = static_cast<double>(first) + static_cast<double>(later) / config_.stream_interval;
-    streamed_ = std::max(streamed_, time) + config_.stream_seconds * messages;
+    streamed_ = std::max(streamed_, looked_at(time)) + config_.stream_seconds * messages;
     return seen(time);
   }
   // When a client sees what leaves the scheduler at `time` after all that was streamed.
-  double seen(double time) const { return std::max(time, streamed_) + config_.response_seconds; }
+  double seen(double time) const { return std::max(looked_at(time), streamed_) + config_.response_seconds; }
 
   auto state() {
-    return std::tie(under_way_, waiting_, config_.connections, in_flight_, client_free_, free_, streamed_);
+    return std::tie(under_way_, waiting_, config_.connections, in_flight_, client_free_, workers_, streamed_);
   }
 
  private:
@@ -108,6 +121,13 @@ class FrontEnd {
     RequestSource::Sent sent;
 
     auto state() { return std::tie(arrival, sent); }
+  };
+  struct Worker {
+    double free = 0;  // when it is done with what was sent
+    // When it looks at its sockets: after what it took up together, and after the last request with images.
+    double turn_end = 0, blocked = 0;
+
+    auto state() { return std::tie(free, turn_end, blocked); }
   };
   // One that has not had its turn. `due`: of a connection that its client opens, when it was to be sent.
   struct Waiting {
@@ -131,21 +151,27 @@ class FrontEnd {
     }
     waiting_.push_back(std::move(request));
   }
+  // When a worker sees what comes from the scheduler at `time`.
+  double looked_at(double time) const {
+    const Worker& worker = *std::ranges::min_element(workers_, {}, &Worker::free);
+    return time < worker.turn_end ? worker.turn_end : std::max(time, worker.blocked);
+  }
   // When the loop begins with those that wait. REQUIRES: some do.
   double turn_time() const {
     double ready = RequestSource::kNever;
     for (const Waiting& request : waiting_) ready = std::min(ready, request.ready);
-    return std::max(free_, ready);
+    return std::max(workers_.front().free, ready);
   }
   void take_turns() {
     const double start = turn_time();
     const auto rest = std::stable_partition(
         waiting_.begin(), waiting_.end(), [start](const Waiting& request) { return request.ready <= start; });
-    free_ = start;
-    for (auto at = waiting_.begin(); at != rest; ++at) free_ += at->seconds;
+    double& free = workers_.front().free;
+    free = start;
+    for (auto at = waiting_.begin(); at != rest; ++at) free += at->seconds;
     auto others = static_cast<double>(rest - waiting_.begin());
     for (auto at = waiting_.begin(); at != rest; ++at) {
-      const double turn = std::max(start, free_ - config_.dispatch_seconds * --others);
+      const double turn = std::max(start, free - config_.dispatch_seconds * --others);
       under_way_.push_back({turn + config_.pass_seconds, std::move(at->sent)});
     }
     waiting_.erase(waiting_.begin(), rest);
@@ -156,8 +182,8 @@ class FrontEnd {
   std::deque<Waiting> waiting_;
   std::uint32_t in_flight_ = 0;
   double client_free_ = 0;
-  double free_ = 0;      // when it is done with what was sent
-  double streamed_ = 0;  // and with what was streamed
+  std::vector<Worker> workers_;  // several only where requests pass one by one
+  double streamed_ = 0;          // and with what was streamed
 };
 
 }  // namespace tpsim::scheduler

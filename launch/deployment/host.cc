@@ -97,7 +97,8 @@ std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const s
   return loads;
 }
 
-scheduler::FrontEndConfig front_end_of(const proto::HostProfile& host, std::string_view kind) {
+scheduler::FrontEndConfig front_end_of(const proto::HostProfile& host, std::string_view kind,
+                                       std::uint32_t tokenizer_workers) {
   const proto::HostProfile::FrontEnd& times = host.front_end();
   scheduler::FrontEndConfig config = {
       .pass_seconds = times.pass_seconds(),
@@ -106,7 +107,8 @@ scheduler::FrontEndConfig front_end_of(const proto::HostProfile& host, std::stri
       .stream_seconds = times.stream_seconds(),
       .response_seconds = times.response_seconds(),
       .prepares_images = true,
-      .by_socket = true};
+      .by_socket = true,
+      .workers = kind == "text" ? tokenizer_workers : 1};  // server_args.py: one with --skip-tokenizer-init
   if (kind == "kit") {
     config.client_seconds = host.kit().client_seconds();
     config.client_token_seconds = host.kit().client_token_seconds();
@@ -128,6 +130,7 @@ void write_host(const HostArgs& args, const scheduler::SchedulerConfig& config, 
   if (!args.compile_seconds.empty())
     rows["compile_seconds"] = fmt::format("{}", fmt::join(args.compile_seconds, ","));
   if (args.compile_decode_seconds) rows["compile_decode_seconds"] = format_real(*args.compile_decode_seconds);
+  if (args.tokenizer_worker_num > 1) rows["tokenizer_worker_num"] = std::to_string(args.tokenizer_worker_num);
   if (args.served_before) rows["served_before"] = *args.served_before;
   if (args.launch_queue) rows["launch_queue"] = std::to_string(*args.launch_queue);
 }

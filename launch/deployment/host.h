@@ -44,7 +44,8 @@ std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const s
 
 // Between a client and the scheduler, of --front-end `kind`: "ids", "text" or "kit", the client of
 // shared/measure.
-scheduler::FrontEndConfig front_end_of(const proto::HostProfile& host, std::string_view kind);
+scheduler::FrontEndConfig front_end_of(const proto::HostProfile& host, std::string_view kind,
+                                       std::uint32_t tokenizer_workers);
 // The part of it that is the client's.
 scheduler::ClientShare client_share_of(const proto::HostProfile& host);
 

@@ -47,6 +47,9 @@ void declare_host(FlagSet& flags, HostArgs& args) {
                   "launches of kernels and graphs that wait on the device before the host waits for room, 0 "
                   "for any number (default 264 on NVIDIA's GPUs)",
                   count(args.launch_queue, 0, 1'000'000));
+  flags.add_value("--tokenizer-worker-num", "N",
+                  "processes that tokenize prompts, of --front-end text (default 1)",
+                  count(args.tokenizer_worker_num, 1, 1024));
 }
 
 }  // namespace tpsim::launch

@@ -18,6 +18,7 @@ struct HostArgs {
   // By a server that compiles for sizes that it meets; none: it has met all.
   std::optional<std::string> served_before;
   std::optional<std::uint32_t> launch_queue;  // 0: any number
+  std::uint32_t tokenizer_worker_num = 1;
 };
 
 void declare_host(FlagSet& flags, HostArgs& args);

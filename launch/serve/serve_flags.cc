@@ -133,7 +133,7 @@ std::string front_end_kind(const ServeArgs& args) {
 scheduler::FrontEndConfig serve_front_end(const ServeArgs& args, const proto::HostProfile& host) {
   const std::string kind = front_end_kind(args);
   if (kind == "none") return {};
-  scheduler::FrontEndConfig config = front_end_of(host, kind);
+  scheduler::FrontEndConfig config = front_end_of(host, kind, args.server.tokenizer_worker_num);
   config.stream_interval = args.server.stream_interval;
   return scheduler::with_client(config, client_share_of(host), args.server.client_seconds.value_or(0));
 }

@@ -31,7 +31,7 @@ scheduler::FrontEndConfig front_end(const ServerArgs& args, const proto::HostPro
                        format_real(*args.client_seconds));
     return {};
   }
-  scheduler::FrontEndConfig config = front_end_of(host, kind);
+  scheduler::FrontEndConfig config = front_end_of(host, kind, args.tokenizer_worker_num);
   config.stream_interval = args.stream_interval;
   if (args.tokenize_us) config.token_seconds = *args.tokenize_us / 1e6;
   if (kind == "kit" && args.served_before) {

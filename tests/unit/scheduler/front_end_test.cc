@@ -41,6 +41,37 @@ TEST(FrontEnd, ImagesKeepItBusyWhereTheyAreToldOf) {
   }
 }
 
+// It prepares the images of all that were there when it looked last, and sees no answer meanwhile.
+TEST(FrontEnd, AnswersWaitForImages) {
+  FrontEndConfig config = kMeasured;
+  config.prepares_images = true;
+  config.request_seconds = config.token_seconds = config.response_seconds = 0;
+  FrontEnd front_end(config);
+  front_end.send({.id = 0, .time = 0, .early = false}, 9, 0.1);
+  front_end.send({.id = 1, .time = 0.01, .early = false}, 9, 0.1);
+  front_end.send({.id = 2, .time = 0.02, .early = false}, 9, 0.1);
+  EXPECT_DOUBLE_EQ(front_end.stream(0.05, 0, 1), 0.1) << "behind the first, which was alone";
+  EXPECT_DOUBLE_EQ(front_end.stream(0.15, 1, 0), 0.3) << "behind the two that came meanwhile";
+  EXPECT_DOUBLE_EQ(front_end.stream(0.35, 0, 1), 0.35);
+  front_end.send({.id = 3, .time = 0.4, .early = false}, 9);
+  EXPECT_DOUBLE_EQ(front_end.seen(0.4), 0.4) << "text takes no time to speak of";
+}
+
+TEST(FrontEnd, WorkersShareTheRequests) {
+  FrontEndConfig config = kMeasured;
+  config.workers = 2;
+  FrontEnd front_end(config);
+  const double whole = 1.4e-3 + 1.2e-6 * 5000;
+  front_end.send({.id = 0, .time = 0, .early = false}, 5000);
+  for (std::uint64_t id = 1; id < 3; ++id) front_end.send({.id = id, .time = 0, .early = false}, 0);
+  for (const std::uint64_t id : {1, 2}) {
+    EXPECT_NEAR(front_end.next_time(), 1.5e-3 + 1.4e-3 * double(id), 1e-12);
+    EXPECT_EQ(front_end.pop().id, id) << "the second worker's, who is done before the first";
+  }
+  EXPECT_NEAR(front_end.next_time(), 1.5e-3 + whole, 1e-12);
+  EXPECT_EQ(front_end.pop().id, 0u);
+}
+
 // A client that needs nothing sees what the server's socket does; one that needs what was fitted, all of it.
 TEST(FrontEnd, TheClientsShareIsPartOfIt) {
   for (const FrontEndConfig& fitted : {kTokenIdFrontEnd, kKitFrontEnd}) {
