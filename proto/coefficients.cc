@@ -80,6 +80,7 @@ std::span<const std::string_view> feature_names(std::string_view operator_class)
   if (operator_class.starts_with("attention.")) return kPlanFeatures;
   if (operator_class.starts_with("mla_bmm")) return kBatchedGemmFeatures;
   if (operator_class.starts_with("moe")) return kExpertFeatures;
+  if (operator_class.starts_with("gdn.") || operator_class.starts_with("kda.")) return kDeltaFeatures;
   for (const std::string_view collective : {"all_", "reduce_scatter", "deepep."}) {
     if (operator_class.starts_with(collective)) return kCollectiveFeatures;
   }

@@ -129,6 +129,10 @@ inline constexpr std::string_view kExpertFeatures[] = {"tokens",  "hidden", "wid
                                                        "experts", "top_k",  "rows"};
 // `bytes` of the message (all-gather: that every GPU ends up with).
 inline constexpr std::string_view kCollectiveFeatures[] = {"bytes", "gpus"};
+// `tokens` of each request, in the mean; `rows`: of all; `heads` of values, of which a key's has `group`;
+// `channels` of the convolution; `states`: heads of all requests.
+inline constexpr std::string_view kDeltaFeatures[] = {"requests", "tokens",   "rows",  "heads",
+                                                      "group",    "channels", "states"};
 // Both kinds of plans (attention/plan.h). requests: items of the plan; tokens: mean KV tokens that
 // one reads (decode), or mean new tokens (extend); prefix: mean cached tokens before them (extend); kv_heads,
 // group (query heads of a KV head), head_dim (of keys), window: of the layer; element_bytes: of an element of

@@ -10,6 +10,7 @@
 #include "launch/deployment/resolve.h"
 #include "proto/coefficients.h"
 #include "rank/config/shard.h"
+#include "rank/cost/delta_kernels.h"
 #include "rank/cost/hardware.h"
 #include "rank/cost/matrix_kernel.h"
 #include "rank/cost/op_cost.h"
@@ -158,6 +159,44 @@ bool multiplies_in(const Deployment& run, bool fp8) {
   return false;
 }
 
+// Layers with states; verification of drafts, too.
+void add_linear_attention(const Deployment& run, proto::RunReport& report) {
+  if (!run.model.is_hybrid_linear()) return;
+  using rank::DeltaKernel;
+  using rank::LinearAttnBackend;
+  const rank::LinearKind kind = run.model.linear.kind;
+  const bool kda = kind == rank::LinearKind::kKda;
+  if (!kda && kind != rank::LinearKind::kGatedDelta) {
+    for (const char* const name : {"gated_delta.extend", "gated_delta.decode"})
+      add_row(report, name).set_source(rank::source_of_price(kind));
+    return;
+  }
+  const auto measured = [&](DeltaKernel kernel) {
+    add_operator(run, std::string(class_of(kernel)), report);
+    proto::Calibration& row = *report.mutable_calibration()->rbegin();
+    if (row.source().empty())
+      row.set_source("not measured on this GPU: an H100's shares of the device's rates");
+  };
+  const auto unmeasured = [&](const char* name, LinearAttnBackend backend) {
+    add_row(report, name)
+        .set_source(fmt::format("not measured: bytes and arithmetic of {}'s kernels", to_string(backend)));
+  };
+  const rank::LinearAttnBackends& backends = run.states.kernels;
+  measured(kda ? DeltaKernel::kKdaConvExtend : DeltaKernel::kGdnConvExtend);
+  if (!kda && backends.prefill != LinearAttnBackend::kTriton) {
+    unmeasured("gated_delta.extend", backends.prefill);
+  } else {
+    measured(kda ? DeltaKernel::kKdaExtend : DeltaKernel::kGdnExtend);
+  }
+  measured(kda ? DeltaKernel::kKdaConvDecode : DeltaKernel::kGdnConvDecode);
+  if (!kda && backends.decode != LinearAttnBackend::kTriton) {
+    unmeasured("gated_delta.decode", backends.decode);
+  } else {
+    measured(kda ? DeltaKernel::kKdaDecode : DeltaKernel::kGdnDecode);
+  }
+  if (!run.speculation.algorithm.empty()) measured(DeltaKernel::kVerify);
+}
+
 }  // namespace
 
 void write_calibration(const Deployment& run, bool queue_stated, proto::RunReport& report) {
@@ -215,24 +254,7 @@ void write_calibration(const Deployment& run, bool queue_stated, proto::RunRepor
     for (const char* const kernels : {"deepep.normal", "deepep.low_latency"})
       add_row(report, kernels).set_source("not measured: bandwidths that DeepEP states for the H800");
   }
-  if (run.model.is_hybrid_linear()) {
-    using rank::LinearAttnBackend;
-    const rank::LinearKind kind = run.model.linear.kind;
-    const auto add = [&](const std::string& name, LinearAttnBackend backend) {
-      proto::Calibration& row = add_row(report, name);
-      if (kind != rank::LinearKind::kGatedDelta) {
-        row.set_source(rank::source_of_price(kind));
-      } else if (backend != LinearAttnBackend::kTriton) {
-        row.set_source(fmt::format("not measured: bytes and arithmetic of {}'s kernels", to_string(backend)));
-      } else if (const auto* const fit = rank::find_constant_fit(run.hardware, name)) {
-        take(*fit, row);
-      } else {
-        row.set_source("not measured here: an H200's shares of the device's rates");
-      }
-    };
-    add("gated_delta.extend", run.states.kernels.prefill);
-    add("gated_delta.decode", run.states.kernels.decode);
-  }
+  add_linear_attention(run, report);
   if (!run.speculation.algorithm.empty()) {
     add_row(report, "speculation.verify")
         .set_source("not measured: the backend's extend (or decode) kernels on a few tokens of each request");

@@ -96,8 +96,8 @@ void judge_kernels(proto::RunReport& report) {
 }  // namespace
 
 bool is_heavy(const proto::Calibration& row) {
-  constexpr std::array<std::string_view, 6> kHeavy = {"attention.", "gemm",    "moe",
-                                                      "all_reduce", "mla_bmm", "gated_delta"};
+  constexpr std::array<std::string_view, 8> kHeavy = {"attention.", "gemm", "moe",  "all_reduce",
+                                                      "mla_bmm",    "gdn.", "kda.", "gated_delta"};
   const std::string& name = row.operator_class();
   return name != "attention.metadata" &&
          std::any_of(kHeavy.begin(), kHeavy.end(),

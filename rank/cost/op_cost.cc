@@ -121,6 +121,7 @@ std::span<const std::string_view> operator_classes() {
                                "all_to_all", "deepep.normal", "deepep.low_latency", "elementwise", "mhc.pre",
                                "mhc.post", kCompressedClass, kCompressedFp8Class, "mla_bmm", "mla_bmm_fp8",
                                kPowerClass, kPowerFp8Class, kTrtllmBlockClass});
+    names.insert(names.end(), kDeltaClasses.begin(), kDeltaClasses.end());
     return names;
   }();
   return kClasses;
@@ -130,6 +131,7 @@ OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)
     : elementwise_(operator_coefficients(profile, "elementwise")),
       mhc_pre_(operator_coefficients(profile, "mhc.pre")),
       mhc_post_(operator_coefficients(profile, "mhc.post")),
+      delta_(profile),
       profile_(profile),
       bandwidth_(profile.memory_bandwidth()),
       link_(profile.link_bandwidth()),

@@ -28,6 +28,7 @@
 #include "proto/correction_surface.h"
 #include "proto/hardware.pb.h"
 #include "rank/config/weight_format.h"
+#include "rank/cost/delta_kernels.h"
 #include "rank/cost/matrix_kernel.h"
 #include "rank/cost/routed_experts.h"
 
@@ -176,6 +177,8 @@ class OperatorCosts {
   // kernels/ops/layernorm/mhc.py). Classes "mhc.pre", "mhc.post".
   KernelCost hyper_connections(double rows, double hidden, double streams) const;
   KernelCost hyper_connection(bool pre, double rows, double hidden, double streams) const;
+  // Kernels of gated delta-nets and Kimi delta attention.
+  const DeltaKernels& delta() const { return delta_; }
   // Greedy: `rows` rows of `vocabulary` logits are cast, then the largest of each is found. A profile without
   // `k_seconds`, what a block takes for each logit of its row, charges their bytes alone.
   KernelCost sampling(double rows, double vocabulary) const;
@@ -222,6 +225,7 @@ class OperatorCosts {
   std::array<PricedClass, kCollectives> collectives_;
   OperatorCoefficients elementwise_;
   OperatorCoefficients mhc_pre_, mhc_post_;
+  DeltaKernels delta_;
   std::optional<OperatorCoefficients> compressed_, compressed_fp8_;
   std::array<double, 3> rates_;  // by MatrixClassRow::Rate
   proto::HardwareProfile profile_;

@@ -1,19 +1,17 @@
 // What the kernels of one gated delta-net layer cost on one GPU, its three projections left to OperatorCosts.
 //
-// Decode reads and writes the state of every request once. Prefill works in chunks of 64 tokens: within a
-// chunk matrix products, between chunks a walk over the states, one after another.
-//  - triton: SGLang 0.5.12, layers/attention/linear/gdn_backend.py with --linear-attn-backend triton and
-//    layers/attention/fla/chunk*.py.
+// Kernels that were measured alone on eight GPUs are DeltaKernels' (rank/cost/delta_kernels.h): convolutions,
+// the chunks of a prefill, the rule in decode and in passes that verify drafts. The others move bytes:
+// splits, gates, copies and moves of states as an H200's, the gated norm as any elementwise kernel.
+//  - triton: layers/attention/linear/gdn_backend.py with --linear-attn-backend triton and
+//    layers/attention/fla/chunk*.py; KDA (Kimi Linear) layers/attention/linear/kda_backend.py, whose chunks
+//    make their gates themselves.
 //  - cutedsl: decode in one kernel, as triton's; prefill on SM 10.x
 //  (kernels/ops/attention/linear/gdn_blackwell).
 //  - flashinfer: decode on Hopper on a copy of the states, which is copied back, on newer ones in the pool;
 //    prefill in one kernel that walks over the chunks of a head with all that is within them
 //    (layers/attention/linear/kernels/gdn_flashinfer.py of 0.5.23, FlashInfer 0.6.14 gdn_prefill.py).
-// A short convolution (LFM2) is priced by the same convolutions; KDA's layers (Kimi Linear) as gated
-// delta-nets, whose decays are a number a head and not one a channel. Neither was measured.
-// Triton's kernels were measured on an H200, but for the gated norm; those of the others were not, and none
-// that verifies drafts: it moves its bytes as decode's does, whose kernel it is (gdn_triton.py,
-// target_verify).
+// Those of the last two were not measured. A short convolution (LFM2) is priced by convolutions as an H200's.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +19,7 @@
 #include <string>
 
 #include "proto/hardware.pb.h"
+#include "rank/cost/delta_kernels.h"
 #include "rank/cost/op_cost.h"
 #include "rank/llm/layers.h"
 #include "rank/llm/state_space_cost.h"
@@ -30,7 +29,7 @@ namespace tpsim::rank {
 // --linear-attn-backend.
 enum class LinearAttnBackend : std::uint8_t { kTriton, kCuteDsl, kFlashInfer };
 std::string to_string(LinearAttnBackend backend);
-// What the price of layers other than gated delta-nets rests on, for reports.
+// What the price of layers other than delta-nets and KDA rests on, for reports.
 std::string source_of_price(LinearKind kind);
 struct LinearAttnBackends {
   LinearAttnBackend decode = LinearAttnBackend::kTriton;
@@ -72,13 +71,13 @@ class GatedDeltaCosts {
  private:
   KernelCost short_conv(const LinearLayers& layers, double tokens, double requests, const Moving& conv) const;
   KernelCost moving(const Moving& kernel, double bytes, std::uint32_t launches = 1, double flops = 0) const;
-  KernelCost chunks_of_triton(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
-  KernelCost chunks_of_flashinfer(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
+  KernelCost chunks_of_flashinfer(const DeltaWork& work) const;
 
   LinearAttnBackends backends_;
   StateSpaceCosts state_space_;
+  DeltaKernels kernels_;
   bool state_pool_;  // FlashInfer's kernels work on the pool itself
-  double flops_, bandwidth_, multiprocessors_;
+  double bandwidth_, multiprocessors_;
 };
 
 }  // namespace tpsim::rank

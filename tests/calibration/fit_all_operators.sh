@@ -16,7 +16,7 @@ profile=json.load(open(sys.argv[1]))
 def short(v): return float(f"{v:.4g}") if isinstance(v,float) else v
 rows=[json.loads(line) for line in open(sys.argv[2])]
 for r in rows:
-    r["parameters"]={k:short(v) for k,v in sorted(r["parameters"].items()) if v}
+    r["parameters"]={k:short(v) for k,v in sorted(r.get("parameters",{}).items()) if v}
     for k in list(r): r[k]=short(r[k])
 fitted={r["operator_class"]: r for r in rows}
 profile["efficiencies"]=[fitted.pop(r["operator_class"],r) for r in profile["efficiencies"]]+list(fitted.values())

@@ -33,7 +33,11 @@ int run(int argc, char** argv) {
     fit.entry.set_source(fmt::format(
         "{} rows of {}, {} of them (AIConfigurator, Apache-2.0); the errors are those of one row in "
         "five, left out of the fit",
-        matrix != nullptr ? matrix->dtype : "half", argv[2], fit.rows));
+        matrix != nullptr         ? matrix->dtype
+        : name.starts_with("gdn") ? "gdn_perf"
+        : name.starts_with("kda") ? "kda_perf"
+                                  : "half",
+        argv[2], fit.rows));
     print_entry(fit.entry);
     std::size_t factors = 0;
     for (const auto& surface : fit.entry.corrections())

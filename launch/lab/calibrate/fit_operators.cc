@@ -25,10 +25,15 @@ constexpr std::size_t kSearchedRows = 1500;
 constexpr std::size_t kManyRows = 600;
 
 bool is_hyper_connection(const std::string& name) { return name.starts_with("mhc."); }
+bool is_delta(const std::string& name) { return std::ranges::count(rank::kDeltaClasses, name) > 0; }
 bool is_collective(const std::string& name) { return kernels::matrix_rows_of(name) == nullptr; }
 
 // Features in the order of feature_names(name).
 std::vector<double> features_of(const std::string& name, const OperatorRow& row) {
+  if (is_delta(name)) {
+    const rank::DeltaFeatures features = rank::features_of(row.delta);
+    return {features.begin(), features.end()};
+  }
   if (is_collective(name)) return {row.bytes, static_cast<double>(row.gpus)};
   if (!name.starts_with("moe")) return {row.m, static_cast<double>(row.n), static_cast<double>(row.k)};
   const rank::RoutedExperts& e = row.experts;
@@ -74,6 +79,20 @@ class Search {
     search_.vary(c_.fixed_seconds, 2e-7, 5e-4);
     if (is_hyper_connection(name)) {
       search_.vary(c_.overlap, 1e-3, 1);
+      return;
+    }
+    if (is_delta(name)) {
+      search_.vary(c_.overlap, 1e-3, 1);
+      search_.vary(c_.hot_memory, 1, 8);
+      if (name == "kda.conv.decode") {
+        c_.compute = 2e-3;
+        search_.vary(c_.compute, 1e-4, 1);
+      }
+      if (name == "kda.verify") search_.vary(c_.k_seconds, 1e-9, 1e-4);
+      if (name == "gdn.extend" || name == "kda.extend") {
+        search_.vary(c_.k_seconds, 1e-8, 1e-4);
+        search_.vary(c_.compute, 0.02, 1);
+      }
       return;
     }
     if (is_collective(name)) {
@@ -151,6 +170,16 @@ Stages stages_of(const std::string& name, const std::vector<SurfaceRow>& rows) {
     return axis_of(rows, features, feature, most);
   };
   if (is_hyper_connection(name)) return {};
+  if (is_delta(name)) {
+    // Over what no served layer finds in the L2, too.
+    if (!name.ends_with("extend"))
+      return {{{{axis("states", 14)}}, {{axis("states", 6)}}, {{axis("requests", 11), axis("channels", 4)}}}};
+    const Grid lengths{{axis("requests", 7), axis("tokens", 16)}};
+    if (rows.size() < kManyRows)
+      return {{{{axis("requests", 7), axis("tokens", 16), axis("heads", 4)}}, lengths}};
+    return {{{{axis("rows", 9), axis("heads", 10), axis("group", 4)}, 0.01}},
+            {{{axis("requests", 7), axis("tokens", 16), axis("heads", 9)}}, lengths}};
+  }
   // Between GPUs on PCIe a message takes many times as long as its bytes.
   if (is_collective(name)) return {{{{axis("bytes", 11), axis("gpus", 3)}, 0.1, 20}}};
   if (name.starts_with("moe")) {
@@ -240,7 +269,8 @@ std::uint64_t fold_of(const OperatorRow& row) {
   for (const double part :
        {row.m, double(row.n), double(row.k), row.experts.tokens, double(row.experts.hidden),
         double(row.experts.width), double(row.experts.experts), double(row.experts.top_k),
-        double(row.experts.ep_size), row.bytes, double(row.gpus)})
+        double(row.experts.ep_size), row.bytes, double(row.gpus), row.delta.requests, row.delta.tokens,
+        row.delta.heads, row.delta.channels})
     hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x100000001b3U + (hash >> 31U);
   return (hash ^ (hash >> 32U)) % kFolds;
 }

@@ -1,6 +1,9 @@
 #include "launch/lab/kernels/operator_rows.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
 
 #include "launch/lab/kernels/kernel_table.h"
 
@@ -143,6 +146,111 @@ std::vector<OperatorRow> hyper_connection_rows(const std::filesystem::path& csv,
   return rows;
 }
 
+struct DeltaRows {
+  rank::DeltaKernel kernel;
+  const char* table;
+  std::vector<const char*> sources;
+};
+const std::vector<DeltaRows>& delta_classes() {
+  using enum rank::DeltaKernel;
+  static const std::vector<DeltaRows> classes = {
+      {kGdnConvExtend, "gdn_perf", {"causal_conv1d_fn"}},
+      {kGdnConvDecode, "gdn_perf", {"causal_conv1d_update"}},
+      {kGdnExtend, "gdn_perf", {"chunk_gated_delta_rule"}},
+      {kGdnDecode,
+       "gdn_perf",
+       {"fused_recurrent_gated_delta_rule_packed_decode", "fused_recurrent_gated_delta_rule"}},
+      {kKdaConvExtend, "kda_perf", {"causal_conv1d_fn_qkv3"}},
+      {kKdaConvDecode, "kda_perf", {"causal_conv1d_update"}},
+      {kKdaExtend, "kda_perf", {"chunk_kda"}},
+      {kKdaDecode, "kda_perf", {"fused_recurrent_kda_packed_decode"}},
+      {kVerify, "kda_perf", {"fused_sigmoid_gating_delta_rule_update"}},
+  };
+  return classes;
+}
+const DeltaRows* delta_rows_of(const std::string& name) {
+  for (const DeltaRows& of : delta_classes())
+    if (rank::class_of(of.kernel) == name) return &of;
+  return nullptr;
+}
+
+using DeltaShape = std::array<std::string, 4>;
+DeltaShape delta_shape(const KernelTable& table, std::size_t i) {
+  return {table.text(i, "batch_size"), table.text(i, "seq_len"), table.text(i, "num_k_heads"),
+          table.text(i, "num_v_heads")};
+}
+
+std::vector<std::size_t> rows_of(const KernelTable& table, const DeltaRows& wanted) {
+  std::vector<std::size_t> rows;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (std::ranges::count(wanted.sources, table.text(i, "kernel_source")) == 0) continue;
+    // Release 0.5.10 (the A100's) prefilled with a kernel that gives each channel of each request a block,
+    // where 0.5.12 and newer have one of Triton's.
+    if (wanted.kernel == rank::DeltaKernel::kGdnConvExtend && table.text(i, "version") == "0.5.10") continue;
+    rows.push_back(i);
+  }
+  return rows;
+}
+
+// An H200 is an H100 with faster memory. Its gdn_perf was timed beside other work: half of the shapes that
+// take more than half a millisecond do so twice as long as on an H100 and more, and rows of one shape differ
+// by up to three times. Only those say something that take it less, but for the twentieth that short
+// calls differ by, nor a tenth longer than another row of their shape.
+std::vector<std::size_t> undisturbed(std::vector<std::size_t> rows, const KernelTable& table,
+                                     const DeltaRows& wanted, const std::filesystem::path& folder) {
+  constexpr double kShort = 0.1;  // milliseconds
+  constexpr double kShortMost = 1.05, kMost = 0.95, kOwnMost = 1.1;
+  const std::filesystem::path other = table_file(folder.parent_path() / "h100_sxm", wanted.table);
+  if (folder.filename() != "h200_sxm" || std::string_view(wanted.table) != "gdn_perf" ||
+      !std::filesystem::exists(other))
+    return rows;
+  const auto least_of = [](const KernelTable& of, const std::vector<std::size_t>& members) {
+    std::map<DeltaShape, double> least;
+    for (const std::size_t i : members) {
+      const double latency = of.number(i, "latency_ms");
+      const auto [at, fresh] = least.emplace(delta_shape(of, i), latency);
+      if (!fresh) at->second = std::min(at->second, latency);
+    }
+    return least;
+  };
+  const KernelTable beside(other);
+  const std::map<DeltaShape, double> slower = least_of(beside, rows_of(beside, wanted));
+  const std::map<DeltaShape, double> own = least_of(table, rows);
+  std::erase_if(rows, [&](std::size_t i) {
+    const DeltaShape shape = delta_shape(table, i);
+    const auto at = slower.find(shape);
+    const double latency = table.number(i, "latency_ms");
+    return at == slower.end() || latency > (latency < kShort ? kShortMost : kMost) * at->second ||
+           latency > kOwnMost * own.at(shape);
+  });
+  return rows;
+}
+
+std::vector<OperatorRow> read_delta_rows(const std::filesystem::path& folder, const DeltaRows& wanted) {
+  std::vector<OperatorRow> rows;
+  const std::filesystem::path csv = table_file(folder, wanted.table);
+  if (!std::filesystem::exists(csv)) return rows;
+  const KernelTable table(csv);
+  for (const std::size_t i : undisturbed(rows_of(table, wanted), table, wanted, folder)) {
+    const double length = table.number(i, "seq_len");
+    OperatorRow row;
+    rank::DeltaWork& work = row.delta;
+    work.requests = table.number(i, "batch_size");
+    work.tokens = work.requests * length;
+    work.longest = std::ceil(length / rank::kDeltaChunk);
+    work.chunks = work.requests * work.longest;
+    work.key_heads = table.number(i, "num_k_heads");
+    work.heads = table.number(i, "num_v_heads");
+    work.k_dim = table.number(i, "head_k_dim");
+    work.v_dim = table.number(i, "head_v_dim");
+    work.channels = 2 * work.key_heads * work.k_dim + work.heads * work.v_dim;
+    work.conv_kernel = table.number(i, "d_conv");
+    row.seconds = table.number(i, "latency_ms") / 1e3;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
 }  // namespace
 
 const MatrixRows* matrix_rows_of(const std::string& name) {
@@ -158,6 +266,7 @@ const std::vector<std::string>& operator_classes() {
     for (const MatrixRows& rows : matrix_rows()) names.emplace_back(rank::matrix_class(rows.id).name);
     names.insert(names.end(), {"all_reduce.custom", "all_reduce.nccl", "all_gather", "reduce_scatter",
                                "all_to_all", "mhc.pre", "mhc.post"});
+    names.insert(names.end(), rank::kDeltaClasses.begin(), rank::kDeltaClasses.end());
     return names;
   }();
   return classes;
@@ -167,6 +276,7 @@ const char* table_of(const std::string& name) {
   if (const MatrixRows* matrix = matrix_rows_of(name))
     return rank::matrix_class(matrix->id).moe() ? "moe_perf" : "gemm_perf";
   if (name.starts_with("mhc.")) return "mhc_module_perf";
+  if (const DeltaRows* delta = delta_rows_of(name)) return delta->table;
   return name == "all_reduce.custom" ? "custom_allreduce_perf" : "nccl_perf";
 }
 
@@ -174,6 +284,7 @@ std::vector<OperatorRow> operator_rows(const std::filesystem::path& folder, cons
                                        const proto::HardwareProfile& profile) {
   if (name.starts_with("mhc."))
     return hyper_connection_rows(table_file(folder, table_of(name)), name.substr(4));
+  if (const DeltaRows* delta = delta_rows_of(name)) return read_delta_rows(folder, *delta);
   const KernelTable table(table_file(folder, table_of(name)));
   if (const MatrixRows* wanted = matrix_rows_of(name)) return read_matrix_rows(table, *wanted, profile);
   const bool custom = name == "all_reduce.custom";
@@ -198,6 +309,16 @@ std::vector<OperatorRow> operator_rows(const std::filesystem::path& folder, cons
   return rows;
 }
 
+const char* left_out_of(const std::filesystem::path& folder, const std::string& table) {
+  if (table == "kda_perf")
+    return "Kimi K3's kernels of its own, for whole decode steps; Kimi Linear runs the others";
+  if (table != "gdn_perf") return "";
+  return folder.filename() == "h200_sxm"
+             ? "longer than on an H100 with its slower memory: timed beside other work, or a shape that the "
+               "H100's table lacks"
+             : "SGLang 0.5.10's convolution of prefills, in whose place 0.5.12 and newer run Triton's";
+}
+
 double price(const rank::OperatorCosts& costs, const std::string& name, const OperatorRow& row) {
   if (const MatrixRows* matrix = matrix_rows_of(name)) {
     return rank::matrix_class(matrix->id).moe()
@@ -208,6 +329,8 @@ double price(const rank::OperatorCosts& costs, const std::string& name, const Op
     return costs
         .hyper_connection(name == "mhc.pre", row.m, static_cast<double>(row.n), static_cast<double>(row.k))
         .seconds;
+  if (const DeltaRows* delta = delta_rows_of(name))
+    return costs.delta().cost(delta->kernel, row.delta, true).seconds;
   if (name == "all_reduce.custom") return costs.custom_all_reduce(row.bytes, row.gpus).seconds;
   if (name == "all_reduce.nccl") return costs.nccl_all_reduce(row.bytes, row.gpus).seconds;
   if (name == "reduce_scatter") return costs.reduce_scatter(row.bytes, row.gpus).seconds;

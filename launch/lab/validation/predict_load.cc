@@ -137,16 +137,24 @@ class Table {
 
   Kernels operators() {
     const rank::OperatorCosts costs(profile_);
+    const std::string rest = kernels::left_out_of(task_.folder, task_.table);
+    std::size_t left = rest.empty() ? 0 : kernels::KernelTable(path()).size();
     for (const std::string& name : kernels::operator_classes()) {
       if (kernels::table_of(name) != task_.table || stop_) continue;
       const std::vector<kernels::OperatorRow> rows = kernels::operator_rows(task_.folder, name, profile_);
       const auto* const matrix = kernels::matrix_rows_of(name);
+      left -= std::min(left, rows.size());
       proto::ValidatedKernel& group = begin(name, matrix != nullptr ? matrix->dtype : "half");
       std::vector<double> ratios;
       const std::size_t every = stride(rows.size());
       for (std::size_t i = 0; i < rows.size() && !stop_; i += every)
         if (rows[i].seconds > 0) ratios.push_back(kernels::price(costs, name, rows[i]) / rows[i].seconds);
       end(group, ratios);
+    }
+    if (left > 0) {
+      proto::ValidatedKernel& group = begin("", "");
+      group.set_not_asked(left);
+      group.set_reason(rest);
     }
     return std::move(out_);
   }

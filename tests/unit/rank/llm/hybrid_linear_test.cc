@@ -175,9 +175,9 @@ TEST(HybridLinear, VerifyingMovesAStateForEveryDraft) {
   EXPECT_GT(eight.bytes - four.bytes, 16 * 4 * state);
   EXPECT_LT(eight.bytes - four.bytes, 16 * 4 * 1.2 * state);
   EXPECT_EQ(eight.flops, 2 * four.flops);
-  // One token a request costs what decoding it does, within the windows that it keeps.
+  // One token a request costs what decoding it does, but for a kernel of its own.
   EXPECT_NEAR(costs.verify(layers, 16, 1).seconds, costs.decode(layers, 16).seconds,
-              0.05 * costs.decode(layers, 16).seconds);
+              0.1 * costs.decode(layers, 16).seconds);
   const StateMoves none{.may_snapshot = true}, two{.snapshots = 2, .may_snapshot = true};
   const auto all = static_cast<double>(layers.bytes_per_request());
   EXPECT_DOUBLE_EQ(costs.commit(layers, 16, none).bytes, 32 * all);
@@ -195,10 +195,10 @@ TEST(HybridLinear, PricesFollowStatesAndTokens) {
   EXPECT_GT(many.bytes - few.bytes, 56.0 * 2 * static_cast<double>(layers.temporal_bytes()));
   EXPECT_EQ(few.launches, many.launches);
   EXPECT_GT(many.seconds, few.seconds);
-  // Prefill: linear in the tokens, and one long request walks longer than many short ones.
+  // Prefill: linear in the tokens, and one long request walks longer than several short ones.
   const std::vector<std::uint32_t> one = {8192};
   const std::vector<std::uint32_t> two = {8192, 8192};
-  const std::vector<std::uint32_t> short_ones(64, 128);
+  const std::vector<std::uint32_t> short_ones(16, 512);
   EXPECT_NEAR(costs.extend(layers, two).flops, 2 * costs.extend(layers, one).flops, 1);
   EXPECT_NEAR(costs.extend(layers, short_ones).flops, costs.extend(layers, one).flops,
               0.01 * costs.extend(layers, one).flops);
