@@ -25,7 +25,7 @@ function(tpsim_room target)
 endfunction()
 
 # tpsim_alone(SOURCE...): sources that are alike by design, and name what they define alike, are in no bundle
-# (TPSIM_BUNDLES).
+# (TPSIM_BUNDLES). A test rather has a namespace of its file's name.
 function(tpsim_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

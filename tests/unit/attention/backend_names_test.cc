@@ -10,7 +10,7 @@
 
 #include "attention/selection/registry.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::backend_names_test {
 namespace {
 
 // Files in which such a word names something else, or a row of a table that others made.
@@ -63,4 +63,4 @@ TEST(BackendNames, StandInTheBackendsOwnFilesOnly) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::backend_names_test

@@ -14,7 +14,7 @@
 #include "launch/lab/kernels/attention_rows.h"
 #include "rank/cost/hardware.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::calibration_test {
 namespace {
 
 using kernels::AttentionKernel;
@@ -146,4 +146,4 @@ INSTANTIATE_TEST_SUITE_P(
         Measured{"a100-sxm", "a100_sxm", "flashinfer", "flash_attention", {0.03, 0.14}, {0.03, 0.16}}));
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::calibration_test

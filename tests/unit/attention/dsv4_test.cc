@@ -9,7 +9,7 @@
 #include "attention/selection/registry.h"
 #include "rank/cost/hardware.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::dsv4_test {
 namespace {
 
 LayerShape layer_of(std::uint32_t ratio) {
@@ -105,4 +105,4 @@ TEST(Dsv4, ServesDeepseekV4AndNothingElse) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::dsv4_test

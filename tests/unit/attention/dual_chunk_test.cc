@@ -12,7 +12,7 @@
 #include "attention/selection/registry.h"
 #include "tests/unit/attention/gpu.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::dual_chunk_test {
 namespace {
 
 proto::HardwareProfile gpu() {
@@ -186,4 +186,4 @@ TEST(DualChunkPlan, TheModelChoosesItAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::dual_chunk_test

@@ -9,7 +9,7 @@
 #include "attention/selection/registry.h"
 #include "proto/base/error.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::full_attention_test {
 namespace {
 
 constexpr GpuGeneration kGenerations[] = {GpuGeneration::kTuring,    GpuGeneration::kAmpere,
@@ -70,4 +70,4 @@ TEST(FullAttention, OtherKernelsOfSglangAreNamed) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::full_attention_test

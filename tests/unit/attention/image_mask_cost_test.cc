@@ -11,7 +11,7 @@
 #include "attention/selection/registry.h"
 #include "tests/unit/attention/gpu.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::image_mask_cost_test {
 namespace {
 
 struct Pass {
@@ -87,4 +87,4 @@ TEST(ImageMaskCost, AWindowLoadsLess) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::image_mask_cost_test

@@ -9,7 +9,7 @@
 #include "attention/planned_backend.h"
 #include "attention/selection/registry.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::local_attention_test {
 namespace {
 
 proto::HardwareProfile gpu() {
@@ -74,4 +74,4 @@ TEST(LocalAttention, OnlyWhoCutsChunksPaysForChunks) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::local_attention_test

@@ -17,7 +17,7 @@
 #include "launch/lab/kernels/kernel_table.h"
 #include "rank/cost/hardware.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::mla_calibration_test {
 namespace {
 
 using kernels::AttentionKernel;
@@ -197,4 +197,4 @@ TEST(MlaRanking, RaggedDecodesOnAnH200) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::mla_calibration_test

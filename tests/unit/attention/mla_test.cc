@@ -17,7 +17,7 @@
 #include "rank/cost/hardware.h"
 #include "tests/unit/attention/gpu.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::mla_test {
 namespace {
 
 using tpsim::testing::gpu;
@@ -231,4 +231,4 @@ TEST(MlaCost, TheFormsDifferAsTheirArithmeticDoes) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::mla_test

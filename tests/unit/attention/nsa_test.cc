@@ -11,7 +11,7 @@
 #include "attention/sparse_kernels.h"
 #include "proto/base/error.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::nsa_test {
 namespace {
 
 constexpr GpuGeneration kHopper = GpuGeneration::kHopper;
@@ -311,4 +311,4 @@ TEST(Nsa, CorrectionsMultiplyAndStopAtTheRoofline) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::nsa_test

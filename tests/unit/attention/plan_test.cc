@@ -19,7 +19,7 @@
 #include "tests/unit/attention/gpu.h"
 #include "tests/unit/attention/listed_backends.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::plan_test {
 namespace {
 
 using tpsim::testing::gpu;
@@ -667,4 +667,4 @@ TEST(CudaGraph, OnlyCapturedSizesAreReplayed) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::plan_test

@@ -16,7 +16,7 @@
 #include "attention/selection/registry.h"
 #include "rank/cost/hardware.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::price_growth_test {
 namespace {
 
 struct Priced {
@@ -115,4 +115,4 @@ INSTANTIATE_TEST_SUITE_P(
                       Priced{"a100-sxm", "flashinfer", 0.05}));
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::price_growth_test

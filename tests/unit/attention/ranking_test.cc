@@ -20,7 +20,7 @@
 #include "launch/lab/kernels/attention_rows.h"
 #include "rank/cost/hardware.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::ranking_test {
 namespace {
 
 kernels::AttentionKernel kernel_of(bool decode) {
@@ -161,4 +161,4 @@ TEST(OwnRanking, ThePredictedFasterBackendIsTheMeasuredOne) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::ranking_test

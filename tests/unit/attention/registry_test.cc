@@ -8,7 +8,7 @@
 
 #include "proto/base/error.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::registry_test {
 namespace {
 
 CombinationRequest on_hopper(const std::string& prefill, const std::string& decode) {
@@ -121,4 +121,4 @@ TEST(Registry, ParsesPairs) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::registry_test

@@ -7,7 +7,7 @@
 #include "attention/selection/registry.h"
 #include "proto/base/error.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::selection_test {
 namespace {
 
 using enum GpuGeneration;
@@ -161,4 +161,4 @@ TEST(PageSize, IsWhatTheBackendsNeed) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::selection_test

@@ -10,7 +10,7 @@
 
 #include "attention/selection/registry.h"
 
-namespace tpsim::attention {
+namespace tpsim::attention::support_matrix_test {
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -87,4 +87,4 @@ TEST(SupportMatrix, IsTheTextOfTheReference) {
 }
 
 }  // namespace
-}  // namespace tpsim::attention
+}  // namespace tpsim::attention::support_matrix_test

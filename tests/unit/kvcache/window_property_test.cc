@@ -16,7 +16,7 @@
 #include "kvcache/pools/window_pages.h"
 #include "kvcache/radix_cache.h"
 
-namespace tpsim::kvcache {
+namespace tpsim::kvcache::window_property_test {
 namespace {
 
 using Tokens = std::vector<TokenId>;
@@ -373,4 +373,4 @@ TEST(WindowRadix, AnInsertionGivesATombstoneItsWindowBack) {
 }
 
 }  // namespace
-}  // namespace tpsim::kvcache
+}  // namespace tpsim::kvcache::window_property_test

@@ -6,7 +6,7 @@
 
 #include "proto/base/error.h"
 
-namespace tpsim {
+namespace tpsim::text_test {
 namespace {
 
 constexpr std::string_view kNames[] = {"page-size", "tp-size", "trace", "trace-format"};
@@ -52,4 +52,4 @@ TEST(FormatReal, IsTheShortestThatReadsBack) {
 }
 
 }  // namespace
-}  // namespace tpsim
+}  // namespace tpsim::text_test

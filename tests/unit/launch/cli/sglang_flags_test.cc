@@ -10,7 +10,7 @@
 
 #include "tests/unit/launch/deployment/parse.h"
 
-namespace tpsim::launch {
+namespace tpsim::launch::sglang_flags_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -123,4 +123,4 @@ TEST(SglangFlags, MistakesAreStillMistakes) {
 }
 
 }  // namespace
-}  // namespace tpsim::launch
+}  // namespace tpsim::launch::sglang_flags_test

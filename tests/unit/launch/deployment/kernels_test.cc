@@ -11,7 +11,7 @@
 #include "proto/base/error.h"
 #include "tests/unit/launch/deployment/parse.h"
 
-namespace tpsim::launch {
+namespace tpsim::launch::kernels_test {
 namespace {
 
 using ::testing::AllOf;
@@ -129,4 +129,4 @@ TEST(Kernels, OtherExchangesAreDeepEpsAndSayIt) {
 }
 
 }  // namespace
-}  // namespace tpsim::launch
+}  // namespace tpsim::launch::kernels_test

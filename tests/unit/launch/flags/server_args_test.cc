@@ -8,7 +8,7 @@
 
 #include "tests/unit/launch/deployment/parse.h"
 
-namespace tpsim::launch {
+namespace tpsim::launch::server_args_test {
 namespace {
 
 std::vector<std::string> with(std::vector<std::string> extra) {
@@ -338,4 +338,4 @@ TEST(ServerArgs, RefusesBadBackendLists) {
 }
 
 }  // namespace
-}  // namespace tpsim::launch
+}  // namespace tpsim::launch::server_args_test

@@ -13,7 +13,7 @@
 
 #include "tests/unit/launch/deployment/parse.h"
 
-namespace tpsim::launch {
+namespace tpsim::launch::sweep_test {
 namespace {
 
 struct Parsed {
@@ -118,4 +118,4 @@ TEST(Sweep, RefusesInOneSentence) {
 }
 
 }  // namespace
-}  // namespace tpsim::launch
+}  // namespace tpsim::launch::sweep_test

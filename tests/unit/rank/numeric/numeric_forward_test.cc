@@ -18,7 +18,7 @@
 #include "tests/unit/attention/gpu.h"
 #include "tests/unit/rank/numeric/one_request.h"
 
-namespace tpsim::rank {
+namespace tpsim::rank::numeric_forward_test {
 namespace {
 
 std::string folder_of(const std::string& name) { return std::string(TPSIM_MODELS) + "/" + name; }
@@ -442,4 +442,4 @@ TEST(NumericForward, PlansAreMadeForTheFormatOfTheCache) {
 }
 
 }  // namespace
-}  // namespace tpsim::rank
+}  // namespace tpsim::rank::numeric_forward_test

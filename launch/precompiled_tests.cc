@@ -1,0 +1,2 @@
+#define TPSIM_TEMPLATE template
+#include "launch/precompiled_tests.h"
