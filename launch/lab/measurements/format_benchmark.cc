@@ -8,10 +8,13 @@
 // adds its "flags" and what it "set"s, then those of "all" its inner rules and of the "first" one of them
 // that applies. A value {"of": COLUMN} is a column's, with "plus" and "least".
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "launch/lab/measurements/csv_rows.h"
 #include "launch/lab/measurements/measurement_formats.h"
@@ -73,9 +76,10 @@ bool apply(const Json& rule, const Json& row, std::vector<std::string>& flags, J
 }
 
 struct Published {
-  std::string model, hardware, precision;  // hardware by tpsim's name; precision fp8, fp4 or empty: 16 bit
-  std::string version;                     // of SGLang; empty: not said, taken for an old one
-  std::uint64_t isl = 0, osl = 0;          // tokens
+  std::string model, hardware;     // hardware by tpsim's name
+  std::string precision;           // fp8, fp4, own (of the model as it was released) or empty: 16 bit
+  std::string version;             // of SGLang; empty: not said, taken for an old one
+  std::uint64_t isl = 0, osl = 0;  // tokens
   std::uint64_t concurrency = 0;
   std::uint32_t tp_size = 1, ep_size = 1, dp_size = 1;  // dp_size: of attention
   // Another row of the file agrees in every column and is slower: two settings were run, of which the columns
@@ -92,40 +96,87 @@ struct Pattern {
   std::uint32_t ep_size = 1;  // as the server had it; a row may not say so
   double server_tokens = 1;   // that the server makes of the text of one of the client's tokens
   std::string front_end;      // --front-end
-  bool speculates = false;    // with the model's own next-token head
+  // What the names of the model's releases in fp8 and fp4 end with. Without one in fp8 it is quantised as it
+  // is loaded; without one in fp4 its own weights are that.
+  std::string fp8_release;
+  std::string fp4_release = "-NVFP4";
+  bool speculates = false;  // with the model's own next-token head
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Pattern, range_ratio, rounds, ep_size, server_tokens,
-                                                front_end, speculates)
+                                                front_end, fp8_release, fp4_release, speculates)
+
+const Json& published_rules() {
+  static const Json table = Json::parse(kPublishedBenchmarks);
+  return table;
+}
+
+// `version` without what images' names have around it. A model has no rows of releases before its first.
+std::string version_of(std::string version, const std::string& model) {
+  if (version.starts_with("v")) version.erase(0, 1);
+  for (const auto& [name, first] : published_rules().at("first_releases").items()) {
+    if (model.find(name) != std::string::npos && is_older(version, first)) return first;
+  }
+  return version;
+}
 
 // `flags`: receives those of `tpsim run`, beside model, GPU, parallelism and release.
 Pattern published_pattern(const Published& row, std::vector<std::string>& flags) {
-  static const Json table = Json::parse(kPublishedBenchmarks);
   Json settings = {{"ep_size", row.ep_size}};
-  for (const Json& rule : table.at("rules")) apply(rule, row, flags, settings);
+  for (const Json& rule : published_rules().at("rules")) apply(rule, row, flags, settings);
   return settings.get<Pattern>();
 }
 
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+// GPUs of which the catalogue has no other form than SXM's are called without it.
 std::string hardware_of(std::string system) {
+  system = lower_case(std::move(system));
   std::replace(system.begin(), system.end(), '_', '-');
-  for (const std::string_view chip : {"b200", "b300"})
-    if (system == std::string(chip) + "-sxm") return std::string(chip);
+  constexpr std::string_view kSxm = "-sxm";
+  if (system.ends_with(kSxm) && (system.starts_with("b") || system.starts_with("gb")))
+    system.erase(system.size() - kSxm.size());
   return system;
+}
+
+// What a column says of weights in AIConfigurator's words (common.py: GEMMQuantMode, MoEQuantMode) or those
+// of InferenceX's configs; nullopt: nothing, or a word that is none of theirs.
+std::optional<std::string> weights_of(const std::string& said) {
+  const std::string word = lower_case(said);
+  if (word.find("mxfp4") != std::string::npos || word.starts_with("int4") || word.starts_with("w4a"))
+    return "own";
+  if (word == "nvfp4" || word == "fp4") return "fp4";
+  if (word.starts_with("fp8")) return "fp8";
+  if (word == "bf16" || word == "bfloat16" || word == "fp16" || word == "float16") return "";
+  return std::nullopt;
 }
 
 bool is_deepseek(const Published& row) { return row.model.find("DeepSeek") != std::string::npos; }
 
-// NVIDIA's NVFP4 releases of the two.
-std::string fp4_release(const std::string& model) {
+// The release in fp8 or nvfp4 that a row's model was served from; "" for one that is quantised as it is
+// loaded.
+std::string release_of(const Published& row, const Pattern& pattern) {
+  const std::string& model = row.model;
+  if (row.precision == "own" || lower_case(model).find(row.precision) != std::string::npos) return model;
+  if (row.precision == "fp8") {
+    // DeepSeek's own weights are fp8 as they are.
+    if (is_deepseek(row)) return model;
+    return pattern.fp8_release.empty() ? "" : model + pattern.fp8_release;
+  }
   if (model.ends_with("DeepSeek-R1")) return "nvidia/DeepSeek-R1-FP4";
   if (model.ends_with("DeepSeek-V3")) return "nvidia/DeepSeek-V3-0324-FP4";
-  return "";
+  return model + pattern.fp4_release;
 }
 
 struct Row {
-  std::string file, id;  // FILE:LINE
+  std::string file, id;   // FILE:LINE
+  std::string precision;  // as its column has it
   Published asked;
   std::uint32_t pp_size = 1;
   MeasuredFigures measured;
+  bool known_precision = true;
   bool has_twin = false;  // a row that agrees in every column and not in its time
 };
 
@@ -172,17 +223,14 @@ MeasuredLoad load_of(const Row& row) {
       static_cast<std::uint64_t>(std::llround(static_cast<double>(asked.isl) * pattern.server_tokens));
   load.load = fmt::format("closed:{}:{}:{}:{}", asked.isl, asked.osl, asked.concurrency, prompts);
   load.settings = fmt::format(
-      "{}{}{}{}", asked.precision, pattern.ep_size > 1 ? fmt::format(" ep{}", pattern.ep_size) : "",
+      "{}{}{}{}", row.precision, pattern.ep_size > 1 ? fmt::format(" ep{}", pattern.ep_size) : "",
       asked.dp_size > 1 ? fmt::format(" dp{}", asked.dp_size) : "", pattern.speculates ? " mtp" : "");
-  const std::string& precision = asked.precision;
-  std::string model = load.model;
-  if (precision == "fp4") model = fp4_release(load.model);
-  if (model.empty()) load.refusal = fmt::format("{} has no release in fp4 that tpsim knows", load.model);
-  if (!precision.empty() && precision != "fp4" && precision != "fp8")
-    load.refusal = fmt::format("precision {} is none that tpsim knows; it knows fp8 and fp4", precision);
-  add_server({.model_path = model, .version = asked.version}, load);
-  // DeepSeek's own weights are fp8 as they are.
-  if (precision == "fp8" && !is_deepseek(asked)) add_flag(load.flags, "--quantization", "fp8");
+  const std::string model = release_of(asked, pattern);
+  if (!row.known_precision)
+    load.refusal = fmt::format(
+        "precision {} is none that tpsim knows; it knows bf16, fp8, fp4, mxfp4 and int4", row.precision);
+  add_server({.model_path = model.empty() ? asked.model : model, .version = asked.version}, load);
+  if (model.empty()) add_flag(load.flags, "--quantization", "fp8");
   if (row.pp_size > 1) add_flag(load.flags, "--pp-size", std::to_string(row.pp_size));
   if (asked.dp_size > 1) {
     add_flag(load.flags, "--dp-size", std::to_string(asked.dp_size));
@@ -202,7 +250,8 @@ MeasuredLoad load_of(const Row& row) {
 
 std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, const MeasurementFile&) {
   CsvRows cells(input, "id model_path system isl osl concurrency tp_size silicon_ttft_ms silicon_tpot_ms",
-                "backend_version precision pp_size attention_dp_size moe_tp_size moe_ep_size");
+                "backend_version precision gemm_quant_mode moe_quant_mode pp_size attention_dp_size "
+                "moe_tp_size moe_ep_size");
   std::vector<Row> rows;
   while (cells.next()) {
     Row& row = rows.emplace_back();
@@ -213,8 +262,16 @@ std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, cons
     asked.hardware = hardware_of(cells.text("system"));
     if (row.id.empty() || asked.model.empty() || asked.hardware.empty())
       cells.place().fail("id, model_path and system must have a name");
-    asked.precision = cells.text("precision");
-    asked.version = cells.text("backend_version");
+    row.precision = cells.text("precision");
+    // The experts' format decides: there are 16-bit and fp8 attention around experts of 4 bit. A dense
+    // model's columns agree.
+    const std::optional<std::string> said = weights_of(row.precision);
+    std::optional<std::string> weights = weights_of(cells.text("moe_quant_mode"));
+    if (!weights || weights->empty()) weights = said ? said : weights;
+    if (!weights) weights = weights_of(cells.text("gemm_quant_mode"));
+    row.known_precision = weights || row.precision.empty();
+    asked.precision = weights.value_or("");
+    asked.version = version_of(cells.text("backend_version"), asked.model);
     asked.isl = cells.count("isl", 1, 1U << 30);
     asked.osl = cells.count("osl", 1, 1U << 30);
     asked.concurrency = cells.count("concurrency", 1, 1U << 20);

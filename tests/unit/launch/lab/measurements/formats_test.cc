@@ -1,4 +1,5 @@
 // Files of measurements become loads: what was sent is what is offered, figures are those of the rows.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -245,6 +246,56 @@ TEST(Benchmarks, AreAskedAsTheirPublishedScriptsRunThem) {
   EXPECT_TRUE(has_flag(loads[5].flags, "--compile-seconds"));
   for (const MeasuredLoad& load : loads)
     EXPECT_EQ(has_pair(load, "--fp8-gemm-backend", "flashinfer_trtllm"), load.id == "b") << load.id;
+}
+
+TEST(Benchmarks, WeightsAreAskedForUnderEachNameOfThem) {
+  const std::string head =
+      "id,backend_version,model_path,system,precision,isl,osl,gemm_quant_mode,moe_quant_mode,concurrency,"
+      "tp_size,pp_size,attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms\n";
+  const auto row = [](const std::string& id, const std::string& model, const std::string& precision,
+                      const std::string& gemm, const std::string& moe) {
+    return fmt::format("{},v0.5.9-cu130,{},b200_sxm,{},1024,1024,{},{},16,4,1,1,1,4,285.8,16.6\n", id, model,
+                       precision, gemm, moe);
+  };
+  const std::string qwen = "Qwen/Qwen3.5-397B-A17B";
+  const std::vector<MeasuredLoad> loads =
+      read(head + row("16 bit", qwen, "bf16", "bfloat16", "bfloat16") +
+           row("long name", qwen, "bfloat16", "", "") + row("unsaid", qwen, "", "bfloat16", "bfloat16") +
+           row("fp8", qwen, "fp8", "fp8_block", "fp8_block") + row("by name", qwen + "-FP8", "fp8", "", "") +
+           row("fp4", qwen, "fp4", "nvfp4", "nvfp4") + row("nvfp4", qwen, "nvfp4", "", "") +
+           row("glm fp8", "zhipuai/GLM-5", "fp8", "fp8_block", "fp8_block") +
+           row("glm fp4", "nvidia/GLM-5-NVFP4", "fp4", "bfloat16", "nvfp4") +
+           row("own fp4", "openai/gpt-oss-120b", "fp4", "bfloat16", "w4a16_mxfp4") +
+           row("unsaid experts", "openai/gpt-oss-120b", "fp4", "", "") +
+           row("own int4", "moonshotai/Kimi-K2.5", "int4", "bfloat16", "int4_wo") +
+           row("none", qwen, "e5m10", "", ""));
+  const std::vector<std::string> models = {
+      qwen,
+      qwen,
+      qwen,
+      qwen + "-FP8",
+      qwen + "-FP8",
+      qwen + "-NVFP4",
+      qwen + "-NVFP4",
+      "zhipuai/GLM-5-FP8",
+      "nvidia/GLM-5-NVFP4",
+      "openai/gpt-oss-120b",
+      "openai/gpt-oss-120b",
+      "moonshotai/Kimi-K2.5",
+      qwen,
+  };
+  ASSERT_EQ(loads.size(), models.size());
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    EXPECT_TRUE(has_pair(loads[i], "--model-path", models[i])) << loads[i].id;
+    EXPECT_TRUE(has_pair(loads[i], "--sglang-version", "0.5.8")) << loads[i].id;
+    EXPECT_FALSE(has_flag(loads[i].flags, "--quantization")) << loads[i].id;
+    EXPECT_EQ(!loads[i].refusal.empty(), loads[i].id == "none") << loads[i].refusal;
+    // The scripts of InferenceX.
+    const bool scripted =
+        models[i].find("Qwen3.5") != std::string::npos || models[i].find("GLM-5") != std::string::npos;
+    EXPECT_EQ(has_pair(loads[i], "--random-range-ratio", "0.8"), scripted) << loads[i].id;
+  }
+  EXPECT_EQ(loads[0].settings, "bf16 ep4");
 }
 
 TEST(Benchmarks, OfTheFirstMonthsAreAskedAsTheyRanThen) {
