@@ -54,15 +54,70 @@ void check_deepep_config(const ParallelArgs& parallel, Notes& notes) {
     say(notes, "--deepep-config: was not measured; deepep's exchange is priced with its own settings");
 }
 
-rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model) {
-  const std::string spec = args.parallel.expert_distribution.value_or("uniform");
-  if (spec == "uniform") return {};
+bool places_experts(const ParallelArgs& parallel) {
+  return parallel.enable_eplb || parallel.init_expert_location != "trivial" ||
+         parallel.ep_num_redundant_experts > 0;
+}
+
+void check_placement(const ServerArgs& args, const rank::ModelConfig& model,
+                     const rank::ParallelLayout& layout, Notes& notes) {
+  const ParallelArgs& parallel = args.parallel;
+  if (!places_experts(parallel)) return;
+  const std::string flag = parallel.enable_eplb                         ? "--enable-eplb"
+                           : parallel.init_expert_location != "trivial" ? "--init-expert-location"
+                                                                        : "--ep-num-redundant-experts";
+  std::error_code error;
+  if (parallel.init_expert_location != "trivial" &&
+      !std::filesystem::is_regular_file(parallel.init_expert_location, error))
+    throw_user_error(
+        "--init-expert-location {}: must be trivial or a JSON file with recorded \"logical_count\", and "
+        "there "
+        "is no such file",
+        parallel.init_expert_location);
+  if (layout.ep_size == 1) throw_user_error("{}: needs --ep-size above 1", flag);
+  const std::uint32_t experts = model.moe.num_experts + layout.redundant_experts;
+  if (model.moe.num_layers == 0 || experts % layout.ep_size != 0)
+    throw_user_error("{}: --ep-size {} does not divide the {} + {} experts of {}", flag, layout.ep_size,
+                     model.moe.num_experts, layout.redundant_experts, model.name);
   if (args.numeric())
+    throw_user_error("{}: is for --executor modeled, numeric ranks have their experts one after the other",
+                     flag);
+  if (parallel.ep_dispatch_algorithm == "static" && !layout.a2a())
+    throw_user_error(
+        "--ep-dispatch-algorithm static: SGLang has it with --moe-a2a-backend alone; use dynamic, or leave "
+        "it out");
+  if (parallel.enable_eplb)
+    say(notes,
+        "--enable-eplb: experts lie as its first round places them, from the start; rounds themselves "
+        "{}are not priced",
+        parallel.eplb_rebalance_num_iterations
+            ? fmt::format("(--eplb-rebalance-num-iterations {}) ", *parallel.eplb_rebalance_num_iterations)
+            : "");
+}
+
+rank::ExpertLoad resolve_expert_load(const ServerArgs& args, const rank::ModelConfig& model,
+                                     const rank::ParallelLayout& layout) {
+  const ParallelArgs& parallel = args.parallel;
+  if (args.numeric() && parallel.expert_distribution)
     throw_user_error(
         "--expert-distribution {}: is for --executor modeled, numeric ranks send tokens where the router "
         "says",
-        spec);
-  return {"--expert-distribution", spec, model, args.random_seed};
+        *parallel.expert_distribution);
+  if (args.numeric()) return {};
+  constexpr const char* kInit = "--init-expert-location";
+  const bool recorded = parallel.init_expert_location != "trivial";
+  rank::ExpertLoad load =
+      parallel.expert_distribution || !recorded
+          ? rank::ExpertLoad("--expert-distribution", parallel.distribution(), model, args.random_seed)
+          : rank::ExpertLoad(kInit, parallel.init_expert_location, model, args.random_seed);
+  if (!places_experts(parallel)) return load;
+  const rank::ExpertLoad as_recorded =
+      recorded && !parallel.enable_eplb
+          ? rank::ExpertLoad(kInit, parallel.init_expert_location, model, args.random_seed)
+          : load;
+  load.place(model, parallel.enable_eplb || recorded ? &as_recorded : nullptr,
+             parallel.ep_num_redundant_experts, layout.ep_size);
+  return load;
 }
 
 }  // namespace
@@ -105,7 +160,9 @@ Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model
   if (parallel.enable_dp_lm_head && layout.dp_size == 1)
     throw_user_error("--enable-dp-lm-head: needs --dp-size above 1 with --enable-dp-attention");
   layout.dp_lm_head = parallel.enable_dp_lm_head;
-  out.expert_load = resolve_expert_load(args, model);
+  layout.redundant_experts = parallel.ep_num_redundant_experts;
+  check_placement(args, model, layout, out.notes);
+  out.expert_load = resolve_expert_load(args, model, layout);
   return out;
 }
 
@@ -188,10 +245,13 @@ void write_parallel(const ParallelArgs& parallel, const Parallel& chosen, const 
     out["moe_a2a_backend"] = parallel.moe_a2a_backend;
     out["deepep_mode"] = parallel.deepep_mode;
   }
-  if (!chosen.expert_load.uniform()) {
-    out["expert_distribution"] = parallel.expert_distribution.value_or("uniform");
+  if (chosen.expert_load.uneven(layout.ep_size)) {
+    out["expert_distribution"] = parallel.distribution();
     out["expert_imbalance"] = format_real(chosen.expert_load.imbalance(model.moe, layout.ep_size));
   }
+  if (parallel.enable_eplb) out["enable_eplb"] = "true";
+  if (layout.redundant_experts > 0)
+    out["ep_num_redundant_experts"] = std::to_string(layout.redundant_experts);
   if (pipeline.config.staged() || pipeline.config.max_micro_batch_size)
     out["pp_max_micro_batch_size"] =
         std::to_string(pipeline.config.requests_of_micro_batch(max_running_requests));

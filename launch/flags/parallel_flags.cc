@@ -64,10 +64,35 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
       "multiprocessors of deepep's normal kernels, as a file or as text; its bandwidth stays that of "
       "its own default",
       text(args.deepep_config));
-  flags.add_value("--expert-distribution", "LOAD",
-                  "of tokens over experts: uniform, zipf:ALPHA, or a JSON file with recorded logical_count "
-                  "(default uniform)",
-                  text(args.expert_distribution));
+  flags.add_value(
+      "--expert-distribution", "LOAD",
+      "of tokens over experts: balanced (every rank gets as much), uniform (every expert is as likely "
+      "as any other, and the ranks wait for the one that has most by chance), power_law:ALPHA, "
+      "zipf:ALPHA, or a JSON file with recorded logical_count (default uniform)",
+      text(args.expert_distribution));
+  flags.add_switch("--enable-eplb",
+                   "experts are placed for the load that they have, as by SGLang's balancer behind its first "
+                   "round; moving them is not priced",
+                   args.enable_eplb);
+  flags.add_value("--ep-num-redundant-experts", "N",
+                  "copies of experts in each layer; used with --enable-eplb or --init-expert-location, in "
+                  "memory always (default 0)",
+                  count(args.ep_num_redundant_experts, 0, 4096));
+  flags.add_value("--eplb-algorithm", "NAME",
+                  "auto, deepseek or deepseek_hierarchical, which is the same on one node (default auto)",
+                  word({"auto", "deepseek", "deepseek_hierarchical"}, args.eplb_algorithm));
+  flags.add_value("--eplb-rebalance-num-iterations", "N",
+                  "passes from one round of the balancer to the next; changes nothing here",
+                  count(args.eplb_rebalance_num_iterations, 1));
+  flags.add_value(
+      "--init-expert-location", "FILE",
+      "trivial, or a JSON file with recorded logical_count, for which experts are placed at start; "
+      "also the default of --expert-distribution (default trivial)",
+      text(args.init_expert_location));
+  flags.add_value(
+      "--ep-dispatch-algorithm", "NAME",
+      "which copy of an expert a token goes to: static or dynamic, each copy as often as any other",
+      word({"static", "dynamic"}, args.ep_dispatch_algorithm));
 }
 
 std::string_view to_string(scheduler::LoadBalanceMethod method) {

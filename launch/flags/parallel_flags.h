@@ -25,9 +25,18 @@ struct ParallelArgs {
   std::string moe_a2a_backend = "none";
   std::string deepep_mode = "auto";
   std::string deepep_config;                       // JSON, or the name of a file that holds it
-  std::optional<std::string> expert_distribution;  // default uniform
+  std::optional<std::string> expert_distribution;  // default uniform, or what --init-expert-location says
+  bool enable_eplb = false;
+  std::uint32_t ep_num_redundant_experts = 0;
+  std::string eplb_algorithm = "auto";
+  std::optional<std::uint32_t> eplb_rebalance_num_iterations;
+  std::string init_expert_location = "trivial";
+  std::string ep_dispatch_algorithm;
   scheduler::LoadBalanceMethod load_balance = scheduler::LoadBalanceMethod::kRoundRobin;
 
+  std::string distribution() const {
+    return expert_distribution.value_or(init_expert_location == "trivial" ? "uniform" : init_expert_location);
+  }
   bool data_parallel_attention() const { return enable_dp_attention || attn_dp_size.value_or(1) > 1; }
   // Deployments of --tp GPUs side by side, each with all of the model.
   std::uint32_t replicas() const { return data_parallel_attention() ? 1 : dp_size; }

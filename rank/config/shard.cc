@@ -90,9 +90,9 @@ void check_layout(const ModelConfig& model, const ParallelLayout& layout) {
       throw_user_error("--ep-size {}: {} has no experts; leave it out", layout.ep_size, model.name);
     if (layout.a2a())
       throw_user_error("--moe-a2a-backend deepep: {} has no experts; leave it out", model.name);
-  } else if (moe.num_experts % layout.ep_size != 0) {
-    throw_user_error("--ep-size {}: does not divide the {} experts of {}", layout.ep_size, moe.num_experts,
-                     model.name);
+  } else if ((moe.num_experts + layout.redundant_experts) % layout.ep_size != 0) {
+    throw_user_error("--ep-size {}: does not divide the {} experts of {}", layout.ep_size,
+                     moe.num_experts + layout.redundant_experts, model.name);
   }
 }
 

@@ -36,10 +36,11 @@ struct Split {
 
 struct ParallelLayout {
   std::uint32_t tp_size = 1;
-  std::uint32_t ep_size = 1;   // divides tp_size
-  std::uint32_t dp_size = 1;   // of attention; divides tp_size
-  bool moe_dense_tp1 = false;  // --moe-dense-tp-size 1: dense MLPs are whole on every rank
-  bool dp_lm_head = false;     // --enable-dp-lm-head: each part has a head of its own
+  std::uint32_t ep_size = 1;            // divides tp_size
+  std::uint32_t dp_size = 1;            // of attention; divides tp_size
+  bool moe_dense_tp1 = false;           // --moe-dense-tp-size 1: dense MLPs are whole on every rank
+  bool dp_lm_head = false;              // --enable-dp-lm-head: each part has a head of its own
+  std::uint32_t redundant_experts = 0;  // copies in each layer, on all groups together
   MoeA2aBackend moe_a2a = MoeA2aBackend::kNone;
   DeepEpMode deepep_mode = DeepEpMode::kAuto;
   // Sums of at most 2,048 tokens and the norms behind them are one kernel of FlashInfer's

@@ -548,7 +548,7 @@ class List {
     const auto of_experts = [&](WeightSpec& spec) {
       spec.role = WeightRole::kExperts;
       spec.part = ModelPart::kExperts;
-      spec.experts = moe().num_experts / shard_.experts.size;
+      spec.experts = (moe().num_experts + shard_.layout.redundant_experts) / shard_.experts.size;
       if (moe().expert_bias) spec.bias = spec.n;
     };
     const std::uint64_t given = moe().latent_size > 0 ? moe().latent_size : hidden_;

@@ -210,7 +210,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     }
     const double layers_of_load = double(weight.layers) / double(expert_load_.num_layers());
     for (std::size_t i = 0; i < expert_load_.num_layers(); ++i) {
-      if (!expert_load_.uniform()) {
+      if (!experts.same_choice && expert_load_.uneven(layout.ep_size)) {
         const ExpertRows busiest = expert_load_.busiest(i, rows.routed, model_.moe, layout.ep_size);
         const double fused = shard_.num_fused_shared_experts;
         experts.rows = busiest.rows + double(rows.routed) * fused;

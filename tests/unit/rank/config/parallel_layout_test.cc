@@ -3,14 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <numeric>
+#include <random>
 #include <vector>
 
 #include "rank/config/shard.h"
 #include "rank/cost/hardware.h"
 #include "rank/llm/communication.h"
+#include "rank/llm/eplb.h"
 #include "rank/llm/expert_load.h"
 #include "rank/llm/layers.h"
 #include "rank/llm/memory.h"
@@ -152,14 +155,89 @@ TEST(Communication, WhatIsSentFollowsTheLayout) {
 TEST(ExpertLoad, UniformIsTheLimitOfNoSkew) {
   const ModelConfig model = load_model_config("qwen3-30b-a3b");
   const ExpertLoad flat("--expert-distribution", "zipf:0", model, 1);
+  const ExpertLoad uniform("--expert-distribution", "uniform", model, 1);
   for (const std::uint32_t ep : {1U, 4U, 8U}) {
-    const ExpertRows even = ExpertLoad().busiest(0, 100, model.moe, ep);
+    const ExpertRows even = uniform.busiest(0, 100, model.moe, ep);
     const ExpertRows zipf = flat.busiest(0, 100, model.moe, ep);
     EXPECT_NEAR(zipf.rows, even.rows, 1e-6);
     EXPECT_NEAR(zipf.hit, even.hit, 0.1);
     EXPECT_NEAR(zipf.elsewhere, 800 - even.rows, 1e-6);
   }
   EXPECT_NEAR(flat.imbalance(model.moe, 8), 1, 1e-9);
+}
+
+TEST(ExpertLoad, RanksWaitForTheOneThatHasMostByChance) {
+  const ModelConfig model = load_model_config("qwen3-30b-a3b");
+  const MoeConfig& moe = model.moe;
+  const ExpertLoad even("--expert-distribution", "uniform", model, 1);
+  std::mt19937_64 random(7);
+  for (const std::uint32_t ep : {2U, 4U, 8U}) {
+    for (const std::uint32_t tokens : {4U, 16U, 64U, 512U}) {
+      // Tokens that draw their experts.
+      double most = 0, hit = 0;
+      constexpr int kDraws = 400;
+      for (int draw = 0; draw < kDraws; ++draw) {
+        std::vector<std::uint32_t> visits(moe.num_experts);
+        for (std::uint32_t token = 0; token < tokens; ++token) {
+          std::vector<std::uint32_t> experts(moe.num_experts);
+          std::iota(experts.begin(), experts.end(), 0U);
+          for (std::uint32_t i = 0; i < moe.top_k; ++i) {
+            std::swap(experts[i], experts[i + random() % (experts.size() - i)]);
+            ++visits[experts[i]];
+          }
+        }
+        double rows = 0, of_it = 0;
+        for (std::uint32_t rank = 0; rank < ep; ++rank) {
+          const auto begin = visits.begin() + rank * (moe.num_experts / ep);
+          const auto end = begin + moe.num_experts / ep;
+          const double sum = std::accumulate(begin, end, 0.0);
+          if (sum <= rows) continue;
+          rows = sum;
+          of_it = double(std::count_if(begin, end, [](std::uint32_t n) { return n > 0; }));
+        }
+        most += rows / kDraws;
+        hit += of_it / kDraws;
+      }
+      const ExpertRows busiest = even.busiest(0, tokens, moe, ep);
+      EXPECT_NEAR(busiest.rows / most, 1, 0.04) << ep << " ranks, " << tokens << " tokens";
+      EXPECT_NEAR(busiest.hit / hit, 1, 0.06) << ep << " ranks, " << tokens << " tokens";
+    }
+  }
+  // One rank waits for nobody, and balanced experts leave nothing to wait for.
+  EXPECT_FALSE(even.uneven(1));
+  EXPECT_FALSE(ExpertLoad("--expert-distribution", "balanced", model, 1).uneven(8));
+}
+
+// Placements of SGLang 0.5.23's eplb_algorithms/deepseek.py for these loads.
+TEST(ExpertLoad, IsPlacedAsSglangsBalancerPlacesIt) {
+  const std::vector<double> loads = {90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86};
+  using Ranks = std::vector<std::vector<std::uint32_t>>;
+  const auto placed = [&](std::uint32_t redundant, std::uint32_t ep) {
+    const std::vector<std::uint32_t> all = balanced_placement(loads, redundant, ep);
+    const std::size_t count = all.size() / ep;
+    Ranks ranks;
+    for (std::size_t rank = 0; rank < ep; ++rank) {
+      ranks.emplace_back(all.begin() + rank * count, all.begin() + (rank + 1) * count);
+      std::sort(ranks.back().begin(), ranks.back().end());
+    }
+    return ranks;
+  };
+  EXPECT_EQ(placed(0, 4), (Ranks{{3, 7, 10}, {5, 6, 8}, {1, 2, 11}, {0, 4, 9}}));
+  EXPECT_EQ(placed(4, 4), (Ranks{{3, 7, 8, 10}, {1, 1, 4, 10}, {0, 2, 4, 5}, {5, 6, 9, 11}}));
+  EXPECT_EQ(placed(4, 2), (Ranks{{0, 1, 1, 4, 4, 5, 7, 10}, {2, 3, 5, 6, 8, 9, 10, 11}}));
+
+  const ModelConfig model = load_model_config("qwen3-30b-a3b");
+  const ExpertLoad skewed("--expert-distribution", "power_law:1.2", model, 1);
+  EXPECT_GT(skewed.imbalance(model.moe, 8), 1.3);
+  ExpertLoad balanced = skewed, more = skewed, idle = skewed;
+  balanced.place(model, &skewed, 0, 8);
+  EXPECT_LT(balanced.imbalance(model.moe, 8), 1.05);
+  more.place(model, &skewed, 16, 8);
+  EXPECT_LT(more.imbalance(model.moe, 8), balanced.imbalance(model.moe, 8));
+  EXPECT_NEAR(more.busiest(0, 100, model.moe, 1).rows, 800, 1e-6);
+  // Copies that nobody sends tokens to leave what is there to fewer ranks.
+  idle.place(model, nullptr, 16, 8);
+  EXPECT_GT(idle.imbalance(model.moe, 8), skewed.imbalance(model.moe, 8));
 }
 
 TEST(ExpertLoad, SkewLoadsTheBusiestRankAndHitsFewerExperts) {
