@@ -233,7 +233,7 @@ ExpertRows ExpertLoad::busiest(std::size_t layer, double tokens, const MoeConfig
   // Its experts are hit as by as many tokens more.
   const double as_of = tokens * most.rows / means[popular];
   if (shares_.empty()) {
-    most.hit = experts / ep_size * (1 - between_powers(1 - 1 / experts, as_of * moe.top_k));
+    most.hit = experts / ep_size * (1 - between_powers(1 - moe.top_k / experts, as_of));
   } else {
     for (std::size_t e = popular * count; e < (popular + 1) * count; ++e)
       most.hit += 1 - between_powers(1 - shares_[layer][e], as_of);
