@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/gpu_generation.h"
+#include "rank/cost/grouped_experts.h"
 #include "rank/cost/triton_kernels.h"
 
 namespace tpsim::rank {
@@ -122,6 +123,9 @@ std::span<const std::string_view> operator_classes() {
                                "mhc.post", kCompressedClass, kCompressedFp8Class, "mla_bmm", "mla_bmm_fp8",
                                kPowerClass, kPowerFp8Class, kTrtllmBlockClass});
     names.insert(names.end(), kDeltaClasses.begin(), kDeltaClasses.end());
+    for (const GroupedKernel kernel :
+         {GroupedKernel::kNormal, GroupedKernel::kLowLatency, GroupedKernel::kMegaMoe})
+      names.push_back(grouped_class(kernel));
     return names;
   }();
   return kClasses;

@@ -131,6 +131,11 @@ void Communication::scattered_layers(const PassRows& rows, double layers, std::v
   all_gather(own / attn_tp, attn_tp, layers, out);
 }
 
+bool Communication::low_latency(const PassRows& rows) const {
+  const DeepEpMode mode = shard_.layout.deepep_mode;
+  return mode == DeepEpMode::kAuto ? !rows.extends : mode == DeepEpMode::kLowLatency;
+}
+
 // DeepEP. Dispatch sends 8-bit activations with a scale for each 128, combine returns 16-bit sums. Kernels
 // for throughput send a token once to each rank that has some of its experts, those for low latency once to
 // each expert.
@@ -138,14 +143,13 @@ void Communication::expert_exchange(const PassRows& rows, double layers, std::ve
   const double ep = shard_.layout.ep_size;
   const double tokens = scattered(rows);
   if (ep <= 1 || tokens == 0) return;
-  const DeepEpMode mode = shard_.layout.deepep_mode;
-  const bool low_latency = mode == DeepEpMode::kAuto ? !rows.extends : mode == DeepEpMode::kLowLatency;
+  const bool low = low_latency(rows);
   const double top_k = model_.moe.top_k;
-  const double copies = low_latency ? top_k : ep * (1 - power(1 - 1 / ep, model_.moe.top_k));
+  const double copies = low ? top_k : ep * (1 - power(1 - 1 / ep, model_.moe.top_k));
   const double hidden = model_.hidden_size;
   const double away = tokens * copies * (ep - 1) / ep;
   for (const double bytes : {away * (hidden + hidden / 128 * 4), away * hidden * 2})
-    out.push_back({costs_.expert_exchange(bytes, low_latency), bytes, layers});
+    out.push_back({costs_.expert_exchange(bytes, low), bytes, layers});
 }
 
 std::vector<Communication::Exchange> Communication::layers(const PassRows& rows) const {

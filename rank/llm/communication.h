@@ -58,6 +58,9 @@ class Communication {
   std::vector<Exchange> receive(const PassRows& rows) const;
   std::vector<Exchange> send(const PassRows& rows, bool with_selection) const;
 
+  // Which of DeepEP's kernels run, --deepep-mode.
+  bool low_latency(const PassRows& rows) const;
+
   // Rows of the weights of `part`, and of the norm before the MLP.
   std::uint32_t rows_of(ModelPart part, const PassRows& rows) const;
   // Elements that are copied between a rank's own tokens and those of all, in one layer.

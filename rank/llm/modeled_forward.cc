@@ -1,10 +1,12 @@
 #include "rank/llm/modeled_forward.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "proto/base/archive.h"
 #include "rank/config/weight_format.h"
+#include "rank/cost/grouped_experts.h"
 
 namespace tpsim::rank {
 namespace {
@@ -208,6 +210,11 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
       experts.experts = experts_in_use_ + shard_.num_fused_shared_experts;
       experts.same_choice = true;
     }
+    // Behind an all-to-all DeepGEMM multiplies fp8 in blocks.
+    std::optional<GroupedExperts> grouped;
+    if (layout.a2a() && linear_kernel(weight.format, profile_) == MatrixClass::kGemmFp8Block)
+      grouped = GroupedExperts::of(
+          profile_, communication.low_latency(rows) ? GroupedKernel::kLowLatency : GroupedKernel::kNormal);
     const double layers_of_load = double(weight.layers) / double(expert_load_.num_layers());
     for (std::size_t i = 0; i < expert_load_.num_layers(); ++i) {
       if (!experts.same_choice && expert_load_.uneven(layout.ep_size)) {
@@ -215,6 +222,15 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
         const double fused = shard_.num_fused_shared_experts;
         experts.rows = busiest.rows + double(rows.routed) * fused;
         experts.hit = busiest.hit + fused;
+      }
+      if (grouped) {
+        const ExpertWork work = work_of(experts);
+        const double ranks = layout.ep_size;
+        const double came = double(rows.routed) * (1 - power(1 - 1 / ranks, model_.moe.top_k));
+        add_product(kernel,
+                    grouped->cost({experts.hidden, experts.width, work.rows, work.hit, came}, weight.format),
+                    layers_of_load);
+        continue;
       }
       add_product(kernel, costs_.moe(kernel, experts, weight.format), layers_of_load);
     }

@@ -19,6 +19,7 @@
 #include "launch/deployment/deployment.h"
 #include "launch/lab/kernels/attention_rows.h"
 #include "launch/lab/kernels/compressed_rows.h"
+#include "launch/lab/kernels/grouped_rows.h"
 #include "launch/lab/kernels/kernel_table.h"
 #include "launch/lab/kernels/operator_rows.h"
 #include "launch/lab/served/batch_comparison.h"
@@ -203,6 +204,26 @@ class Table {
     return std::move(out_);
   }
 
+  // Experts behind an all-to-all.
+  Kernels grouped() {
+    const kernels::GroupedRows rows = kernels::grouped_rows(task_.folder, task_.table);
+    const auto experts = rank::GroupedExperts::of(profile_, rows.kernel);
+    if (!experts) return not_priced(fmt::format("{} has no such experts", profile_.name()));
+    proto::ValidatedKernel& group =
+        begin(std::string(rank::grouped_class(rows.kernel)),
+              rows.weight.kind == rank::WeightFormat::Kind::kFp8 ? "fp8_block" : "mxfp4");
+    std::vector<double> ratios;
+    for (const kernels::GroupedRow& row : rows.rows)
+      ratios.push_back(std::max(rows.least_seconds, experts->cost(row.work, rows.weight).seconds) /
+                       row.seconds);
+    if (rows.unknown > 0) {
+      group.set_not_asked(rows.unknown);
+      group.set_reason("draws that the table does not describe: sampled, or of fewer visits than experts");
+    }
+    end(group, ratios);
+    return std::move(out_);
+  }
+
   Kernels not_priced(const std::string& reason) {
     proto::ValidatedKernel& group = begin("", "");
     group.set_not_asked(kernels::KernelTable(path()).size());
@@ -341,7 +362,8 @@ Kernels price_kernels(const KernelTask& task, const std::atomic<bool>& stop) {
     if (kernels::table_of(of) == name) return table.operators();
   if (kernels::is_compressed_table(name)) return table.compressed();
   if (kernels::is_block_sparse_table(name)) return table.block_sparse();
-  if (name.starts_with("dsv4_") && name != "dsv4_megamoe_module_perf")
+  if (kernels::grouped_kernel(name)) return table.grouped();
+  if (name.starts_with("dsv4_"))
     return table.not_priced(
         "a part of the modules of the other tables of DeepSeek V4, which are priced whole");
   if (name == "encoder_attention_perf")
