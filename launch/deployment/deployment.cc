@@ -42,6 +42,7 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, s
                                         .prefill_graphs = graphs.prefill,
                                         .experts_in_use = weights.experts_in_use,
                                         .expert_load = parallel.expert_load,
+                                        .mega_moe = parallel.mega_moe,
                                         .linear_attention = states.kernels,
                                         .tracks_states = scheduler.states.tracking_slots > 0,
                                         .fresh_kernels = captured ? fresh_kernels : std::nullopt,

@@ -137,7 +137,12 @@ Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model
                        model.architecture);
     if (layout.ep_size != layout.tp_size)
       say(out.notes, "--ep-size: {} like --tp, as --moe-a2a-backend {} demands", args.tp_size, a2a);
-    if (a2a != "deepep")
+    out.mega_moe = a2a == "megamoe";
+    if (out.mega_moe)
+      say(out.notes,
+          "--moe-a2a-backend megamoe: experts in mxfp4 are priced by its own kernel where the GPU's profile "
+          "has it, others and their exchange as deepep's");
+    else if (a2a != "deepep")
       say(out.notes, "--moe-a2a-backend {}: was not measured; its exchange is priced as deepep's", a2a);
     layout.ep_size = layout.tp_size;
     layout.deepep_mode = parallel.deepep_mode == "normal"        ? rank::DeepEpMode::kNormal

@@ -18,6 +18,7 @@ namespace tpsim::launch {
 struct Parallel {
   rank::ParallelLayout layout;
   rank::ExpertLoad expert_load;  // --expert-distribution
+  bool mega_moe = false;         // one kernel brings tokens to their experts, multiplies and brings them back
   Notes notes;                   // what SGLang changes on its own
 };
 // Throws UserError for what the model, or this simulation, cannot do.

@@ -50,11 +50,13 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
                   count(args.pp_async_batch_depth, 0, 1024));
   flags.add_value("--moe-dense-tp-size", "N", "1: dense MLPs are whole on every GPU (default --tp)",
                   count(args.moe_dense_tp_size, 1, 1024));
-  flags.add_value("--moe-a2a-backend", "NAME",
-                  "how tokens come to their experts: none (every rank sees all), deepep, or mooncake, nixl, "
-                  "flashinfer, megamoe and flashinfer_megamoe, as fast as deepep (default none)",
-                  word({"none", "deepep", "mooncake", "nixl", "flashinfer", "megamoe", "flashinfer_megamoe"},
-                       args.moe_a2a_backend));
+  flags.add_value(
+      "--moe-a2a-backend", "NAME",
+      "how tokens come to their experts: none (every rank sees all), deepep, or mooncake, nixl, "
+      "flashinfer and flashinfer_megamoe, as fast as deepep, or megamoe, one kernel for exchange and "
+      "experts (default none)",
+      word({"none", "deepep", "mooncake", "nixl", "flashinfer", "megamoe", "flashinfer_megamoe"},
+           args.moe_a2a_backend));
   flags.add_value(
       "--deepep-mode", "MODE",
       "kernels of deepep: normal, low_latency, or auto: one for prefill, the other for decode (default auto)",

@@ -152,7 +152,7 @@ void Communication::expert_exchange(const PassRows& rows, double layers, std::ve
     out.push_back({costs_.expert_exchange(bytes, low), bytes, layers});
 }
 
-std::vector<Communication::Exchange> Communication::layers(const PassRows& rows) const {
+std::vector<Communication::Exchange> Communication::layers(const PassRows& rows, bool with_experts) const {
   const ParallelLayout& layout = shard_.layout;
   const double experts = model_.moe.num_layers;
   const double dense = model_.num_dense_layers();
@@ -161,7 +161,7 @@ std::vector<Communication::Exchange> Communication::layers(const PassRows& rows)
   if (full > 0) full_layers(rows, full, out);
   const double scattered = experts + dense - full;
   if (scattered > 0) scattered_layers(rows, scattered, out);
-  if (layout.a2a()) expert_exchange(rows, experts, out);
+  if (layout.a2a() && with_experts) expert_exchange(rows, experts, out);
   if (model_.num_bare_layers > 0)
     all_reduce(double(rows.attention) * model_.hidden_size * kElement, layout.tp_size, model_.num_bare_layers,
                out);

@@ -47,8 +47,9 @@ class Communication {
     double times = 0;
     bool in_place = false;  // an all-reduce by NCCL: not part of a captured piece (inplace_all_reduce)
   };
-  // Those of the layers, then the embedding's, then the head's.
-  std::vector<Exchange> layers(const PassRows& rows) const;
+  // Those of the layers, then the embedding's, then the head's. `with_experts`: also what brings tokens to
+  // their experts and back.
+  std::vector<Exchange> layers(const PassRows& rows, bool with_experts = true) const;
   std::vector<Exchange> embedding(const PassRows& rows) const;
   std::vector<Exchange> head(const PassRows& rows) const;
   // Between pipeline stages. Hidden states and residuals travel in as many parts as attention has ranks, one

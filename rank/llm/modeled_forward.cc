@@ -85,6 +85,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       prefill_graphs_(std::move(options.prefill_graphs)),
       experts_in_use_(options.experts_in_use),
       expert_load_(std::move(options.expert_load)),
+      mega_moe_(options.mega_moe),
       tracks_states_(options.tracks_states),
       hands_selection_over_(options.hands_selection_over),
       host_(std::move(options.host)) {
@@ -179,6 +180,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     add_product(kernel, cost, weight.layers);
   }
   double routed_issued = 0;
+  bool exchanges = true;  // of tokens with their experts' ranks, apart
   for (const WeightSpec& weight : weights_) {
     if (weight.role != WeightRole::kExperts || weight.name != "experts.gate_up_proj" || rows.routed == 0)
       continue;
@@ -210,8 +212,12 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
       experts.experts = experts_in_use_ + shard_.num_fused_shared_experts;
       experts.same_choice = true;
     }
-    // Behind an all-to-all DeepGEMM multiplies fp8 in blocks.
+    // Behind an all-to-all DeepGEMM multiplies fp8 in blocks, MegaMoE mxfp4.
     std::optional<GroupedExperts> grouped;
+    if (mega_moe_ && weight.format.kind == WeightFormat::Kind::kMxfp4) {
+      grouped = GroupedExperts::of(profile_, GroupedKernel::kMegaMoe);
+      exchanges = !grouped;
+    }
     if (layout.a2a() && linear_kernel(weight.format, profile_) == MatrixClass::kGemmFp8Block)
       grouped = GroupedExperts::of(
           profile_, communication.low_latency(rows) ? GroupedKernel::kLowLatency : GroupedKernel::kNormal);
@@ -274,7 +280,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   if (model_.attn_output_gate || model_.head_gates)
     other(m * 3 * q, attended);  // outputs times sigmoid of the gates
   if (model_.moe.shared_gate) other(m * 4 * hidden, model_.moe.num_layers);  // gate of the shared expert
-  exchange(communication.layers(rows));
+  exchange(communication.layers(rows, exchanges));
   if (shard_.stage.first()) {
     other(m * 2 * hidden, 1);  // embedding
     exchange(communication.embedding(rows));

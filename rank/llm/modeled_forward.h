@@ -51,6 +51,7 @@ class ModeledForward : public RankModel {
     // the same top_k (dummy_weights_share_experts).
     std::uint32_t experts_in_use = 0;
     ExpertLoad expert_load = {};
+    bool mega_moe = false;  // experts by MegaMoE, which exchanges tokens itself, where the profile has it
     LinearAttnBackends linear_attention = {};
     bool tracks_states = false;  // decode passes may take snapshots of states
     // The first layer of the next pipeline stage takes the selection of an indexer of this one.
@@ -131,6 +132,7 @@ class ModeledForward : public RankModel {
   PrefillGraphs prefill_graphs_;
   std::uint32_t experts_in_use_ = 0;
   ExpertLoad expert_load_;
+  bool mega_moe_ = false;
   bool tracks_states_ = false;
   bool hands_selection_over_ = false;
   proto::HostProfile host_;

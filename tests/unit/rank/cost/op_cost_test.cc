@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <random>
 
+#include "launch/lab/kernels/grouped_rows.h"
 #include "launch/lab/kernels/kernel_table.h"
 #include "launch/lab/kernels/operator_rows.h"
+#include "rank/cost/grouped_experts.h"
 #include "rank/cost/hardware.h"
 
 namespace tpsim::rank {
@@ -216,6 +218,34 @@ TEST(OpCost, ErrorsOnMeasuredKernels) {
       const proto::OperatorEfficiency& entry = *find_efficiency(profile, operator_class);
       EXPECT_LT(median, entry.median_error() + 0.01) << name << " " << operator_class;
       EXPECT_LT(p90, entry.p90_error() + 0.04) << name << " " << operator_class;
+    }
+  }
+}
+
+// Experts behind DeepEP and MegaMoE, with the distributions of the tables.
+TEST(OpCost, ErrorsOnMeasuredExpertsBehindAnAllToAll) {
+  const std::filesystem::path kernels =
+      std::filesystem::path(TPSIM_SOURCE_DIR) / ".." / "shared" / "data" / "kernels";
+  if (!std::filesystem::is_directory(kernels))
+    GTEST_SKIP() << "no measured kernels at " << kernels << "; see shared/data/README.md";
+  for (const auto& [name, folder] :
+       {std::pair{"h200-sxm", "h200_sxm"}, std::pair{"h100-sxm", "h100_sxm"}, std::pair{"b200", "b200_sxm"},
+        std::pair{"gb200", "gb200"}, std::pair{"b300", "b300_sxm"}}) {
+    const proto::HardwareProfile profile = load_hardware(name);
+    for (const char* table :
+         {"wideep_context_moe_perf", "wideep_generation_moe_perf", "dsv4_megamoe_module_perf"}) {
+      if (!std::filesystem::exists(kernels::table_file(kernels / folder, table))) continue;
+      const kernels::GroupedRows rows = kernels::grouped_rows(kernels / folder, table);
+      const auto experts = GroupedExperts::of(profile, rows.kernel);
+      ASSERT_TRUE(experts) << name << " " << table;
+      std::vector<double> ratios;
+      for (const kernels::GroupedRow& row : rows.rows)
+        ratios.push_back(row.seconds /
+                         std::max(rows.least_seconds, experts->cost(row.work, rows.weight).seconds));
+      const auto [median, p90, count] = kernels::relative_errors(ratios);
+      EXPECT_GE(count, 30U) << name << " " << table;
+      EXPECT_LT(median, rows.kernel == GroupedKernel::kMegaMoe ? 0.08 : 0.055) << name << " " << table;
+      EXPECT_LT(p90, 0.18) << name << " " << table;
     }
   }
 }
