@@ -244,8 +244,10 @@ TEST(OpCost, ErrorsOnMeasuredExpertsBehindAnAllToAll) {
                          std::max(rows.least_seconds, experts->cost(row.work, rows.weight).seconds));
       const auto [median, p90, count] = kernels::relative_errors(ratios);
       EXPECT_GE(count, 30U) << name << " " << table;
-      EXPECT_LT(median, rows.kernel == GroupedKernel::kMegaMoe ? 0.08 : 0.055) << name << " " << table;
-      EXPECT_LT(p90, 0.18) << name << " " << table;
+      // MegaMoE's uneven draws of 16 and 32 ranks are few, and each its own.
+      const bool mega = rows.kernel == GroupedKernel::kMegaMoe;
+      EXPECT_LT(median, mega ? 0.07 : 0.045) << name << " " << table;
+      EXPECT_LT(p90, mega ? 0.2 : 0.14) << name << " " << table;
     }
   }
 }
