@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "rank/cost/op_cost.h"
-
 namespace tpsim::rank {
 namespace {
 
@@ -34,7 +32,7 @@ std::optional<GroupedExperts> GroupedExperts::of(const proto::HardwareProfile& p
   if (find_efficiency(profile, grouped_class(kernel)) == nullptr) return std::nullopt;
   GroupedExperts experts;
   experts.kernel_ = kernel;
-  experts.coefficients_ = operator_coefficients(profile, grouped_class(kernel));
+  experts.coefficients_ = coefficients_of(profile, grouped_class(kernel), OperatorCoefficients{});
   experts.flops_ = profile.dense_flops_fp8();
   experts.bandwidth_ = profile.memory_bandwidth();
   return experts;

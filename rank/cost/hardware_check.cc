@@ -141,6 +141,9 @@ bool is_operator_class(const std::string& name) {
   for (const std::string_view known : operator_classes()) {
     if (name == known) return true;
   }
+  // MiniMax M3's, of every backend that is wrapped (attention/block_sparse.h).
+  if (name.starts_with("attention.msa.") && (name.ends_with(".extend") || name.ends_with(".decode")))
+    return true;
   return std::ranges::any_of(
       attention::backend_list(), [&name](const attention::BackendDescription* backend) {
         const std::string begin = fmt::format("attention.{}.", backend->row.name);

@@ -22,7 +22,7 @@ MEMBERS = {"parallel": "parallel", "speculation": "speculation", "image": "image
 # subject bounds of another one, and what refuses a combination.
 SHARED = {
     "model.model_path": "speculation", "model.hardware": "attention", "model.executor": "resolve",
-    "model.tp_size": "batches memory parallel resolve", "model.context_length": "batches",
+    "model.tp_size": "attention batches memory parallel resolve", "model.context_length": "batches",
     "model.rank_slowdown": "resolve", "model.dtype": "attention", "model.quantization": "speculation",
     "attention.attention_backends": "resolve", "memory.max_total_tokens": "batches",
     "memory.max_running_requests": "batches states", "state.max_mamba_cache_size": "memory",

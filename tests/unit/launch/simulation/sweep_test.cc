@@ -81,9 +81,10 @@ TEST(Sweep, OneBackendOrNoneIsNoAxis) {
 
 TEST(Sweep, EverySweepableFlagTakesAList) {
   const std::map<std::string_view, std::string> values = {
-      {"--hardware", "h200-sxm,b200"},          {"--kv-cache-dtype", "auto,fp8_e4m3"},
-      {"--mem-fraction-static", "0.7,0.8"},     {"--schedule-policy", "lpm,fcfs"},
-      {"--schedule-conservativeness", "0.3,1"}, {"--radix-eviction-policy", "lru,lfu"},
+      {"--hardware", "h200-sxm,b200"},           {"--kv-cache-dtype", "auto,fp8_e4m3"},
+      {"--mem-fraction-static", "0.7,0.8"},      {"--schedule-policy", "lpm,fcfs"},
+      {"--schedule-conservativeness", "0.3,1"},  {"--radix-eviction-policy", "lru,lfu"},
+      {"--router-policy", "random,cache_aware"},
   };
   for (const std::string_view flag : sweepable_flags()) {
     const auto value = values.find(flag);
