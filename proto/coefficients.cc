@@ -71,7 +71,7 @@ void write_coefficients(const Coefficients& c, proto::OperatorEfficiency& out) {
 }
 
 std::vector<std::string_view> parameter_names(std::string_view operator_class) {
-  if (operator_class.find(".indexer.") != std::string_view::npos) return names_of<IndexCoefficients>();
+  if (operator_class.find(".indexer") != std::string_view::npos) return names_of<IndexCoefficients>();
   if (operator_class.starts_with("attention.")) return names_of<PlanCoefficients>();
   return names_of<OperatorCoefficients>();
 }

@@ -25,7 +25,7 @@ TAKES = {
     "--compile-decode-seconds": SMALL, "--client-seconds": SMALL, "--tokenize-us": SMALL, "--launch-queue": {"0"},
     "--kernel-launch-us": {"1e-300"}, "--random-runs-before": {"3:1:2"},
     "--document-probability": SMALL, "--page-size": {"1,,2"}, "--warmup-requests": {"0"},
-    "--priority-scheduling-preemption-threshold": {"-1", "0"}, "--pp-async-batch-depth": {"0"},
+    "--priority-scheduling-preemption-threshold": {"-1", "0"}, "--ep-num-redundant-experts": {"0"}, "--pp-async-batch-depth": {"0"},
 }
 TAKES.update({f"--{name}-sigma": SMALL for name in ("system-prompt", "message", "document", "answer")})
 # Files and folders are made of any name.
