@@ -218,8 +218,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
       grouped = GroupedExperts::of(profile_, GroupedKernel::kMegaMoe);
       exchanges = !grouped;
     }
-    if (layout.a2a() && experts.gated &&
-        linear_kernel(weight.format, profile_) == MatrixClass::kGemmFp8Block)
+    if (layout.a2a() && experts.gated && linear_kernel(weight.format, profile_) == MatrixClass::kGemmFp8Block)
       grouped = GroupedExperts::of(
           profile_, communication.low_latency(rows) ? GroupedKernel::kLowLatency : GroupedKernel::kNormal);
     const double layers_of_load = double(weight.layers) / double(expert_load_.num_layers());
