@@ -71,6 +71,13 @@ RouterChoice resolve_router(const ServerArgs& args) {
   return out;
 }
 
+void refuse_replicas(const RouterChoice& router, std::string_view command) {
+  if (router.replicas > 1)
+    throw_user_error(
+        "--dp-size {}: `tpsim {}` serves one replica; several are of `tpsim run` and `tpsim compare`",
+        router.replicas, command);
+}
+
 void write_router(const RouterChoice& router, Rows& rows) {
   if (router.replicas == 1) return;
   const scheduler::RouterConfig& config = router.config;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
@@ -19,6 +20,9 @@ struct RouterChoice {
 // many schedulers behind the controller of one server (--load-balance-method). Throws UserError for what
 // replicas are not simulated with.
 RouterChoice resolve_router(const ServerArgs& args);
+
+// For commands that serve one replica: throws UserError where there are several.
+void refuse_replicas(const RouterChoice& router, std::string_view command);
 
 // What the report says of it; of one replica nothing.
 void write_router(const RouterChoice& router, Rows& rows);

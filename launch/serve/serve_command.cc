@@ -17,6 +17,7 @@
 #include "launch/cli/flag_command.h"
 #include "launch/cli/terminal.h"
 #include "launch/deployment/resolve.h"
+#include "launch/deployment/router.h"
 #include "launch/flags/server_args.h"
 #include "launch/serve/live/live_replica.h"
 #include "launch/serve/live/live_request.h"
@@ -250,6 +251,7 @@ int serve(const ServeArgs& args, rank::MpiSession& session) {
   check_serve_args(args);
   set_up_logging(args.server, session.process() == 0);
   const std::vector<Deployment> deployments = resolve_deployments(args.server, /*compare=*/false);
+  refuse_replicas(deployments.front().router, "serve");
   return run_on_ranks(args.server, deployments, session, [&](const Stage& stage) {
     return serve_deployment_live(stage, args, deployments.front());
   });

@@ -73,6 +73,8 @@ class Fleet(CommandLine):
                 (("--dp-size", "2", "--checkpoint", "c", "--report-dir", "d"), "--dp-size 2: a checkpoint"),
                 (("--dp-size", "2", "--router-cache-threshold", "1.5"), "--router-cache-threshold 1.5")):
             self.assert_refused(["run", *self.LOAD, *words], sentence)
+        self.assert_refused(["serve", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--dp-size", "2"],
+                            "--dp-size 2: `tpsim serve` serves one replica")
 
 
 if __name__ == "__main__":
