@@ -26,9 +26,9 @@ NumericExecutor::~NumericExecutor() {
 
 scheduler::StepOutcome NumericExecutor::forward(const proto::ForwardBatch& batch) {
   if (link_ == nullptr) return ranks_->compute(batch);
-  link_->message().add(batch);
-  link_->send();
   try {
+    link_->message().add(batch);
+    link_->send();  // may learn of an error of one of the others when the rest have the batch already
     return ranks_->compute(batch);
   } catch (const RankLost&) {
     throw;
