@@ -23,6 +23,35 @@ std::vector<std::string> split(const std::vector<std::string>& values) {
   return split_list(values.front());
 }
 
+// `values`: of a switch, what a config file says or "true".
+bool refuses(const SglangFlag& flag, const std::vector<std::string>& values) {
+  const auto harmless = [&flag](const std::string& value) { return flag.changes_nothing(value); };
+  return flag.verdict == SglangFlag::Verdict::kRefused &&
+         (values.empty() || !std::all_of(values.begin(), values.end(), harmless));
+}
+
+// Flags that are refused, those for the same reason together: a user is told of all of them at once.
+class Refusals {
+ public:
+  void add(const std::string& name, std::string_view reason) {
+    const auto known = std::find_if(reasons_.begin(), reasons_.end(),
+                                    [reason](const auto& other) { return other.first == reason; });
+    if (known == reasons_.end())
+      reasons_.emplace_back(reason, "--" + name);
+    else
+      known->second += ", --" + name;
+  }
+  void throw_any() const {
+    std::string text;
+    for (const auto& [reason, names] : reasons_)
+      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", names, reason);
+    if (!text.empty()) throw UserError(text);
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> reasons_;  // with the flags, in order of appearance
+};
+
 }  // namespace
 
 FlagSet::FlagSet(CLI::App& app) : app_(app) {
@@ -83,7 +112,8 @@ void FlagSet::mark_lists(std::span<const std::string_view> names, bool taken) {
   for (Flag& flag : flags_) {
     if (std::find(names.begin(), names.end(), flag.name) == names.end()) continue;
     flag.lists = taken ? Lists::kTaken : Lists::kRefused;
-    if (taken) flag.option->description(flag.option->get_description() + " [list]");
+    const char* const how = flag.kind == Kind::kSwitch ? " [list: =true,false]" : " [list]";
+    if (taken) flag.option->description(flag.option->get_description() + how);
   }
 }
 
@@ -113,29 +143,29 @@ void FlagSet::set(std::string_view name, const std::string& value) const {
   flag->read(flag->name, {value});
 }
 
+std::vector<std::string> FlagSet::names() const {
+  std::vector<std::string> names;
+  for (const Flag& flag : flags_) names.push_back(flag.name);
+  return names;
+}
+
 std::vector<std::string_view> FlagSet::known_names() const {
   std::vector<std::string_view> names;
   for (const Flag& flag : flags_) names.insert(names.end(), flag.aliases.begin(), flag.aliases.end());
   return names;
 }
 
-void FlagSet::refuse_unknown(std::string_view name) const {
-  throw_user_error("--{}: unknown flag{}", name, [&] {
-    const std::string_view guess = nearest(name, known_names());
-    return guess.empty() ? fmt::format(", see `tpsim {} --help`", app_.get_name())
-                         : fmt::format(", did you mean --{}?", guess);
-  }());
+std::string FlagSet::unknown(std::string_view name) const {
+  const std::string_view guess = nearest(name, known_names());
+  return fmt::format("unknown flag{}", guess.empty() ? fmt::format(", see `tpsim {} --help`", app_.get_name())
+                                                     : fmt::format(", did you mean --{}?", guess));
 }
 
 // `values`: of a switch, what a config file says or "true".
 void FlagSet::take_sglang_flag(const std::string& name, const SglangFlag& flag,
                                const std::vector<std::string>& values) {
-  using Verdict = SglangFlag::Verdict;
-  const auto harmless = [&flag](const std::string& value) { return flag.changes_nothing(value); };
-  if (flag.verdict == Verdict::kRefused) {
-    if (!values.empty() && std::all_of(values.begin(), values.end(), harmless)) return;
-    throw_user_error("--{}: {}", name, flag.reason);
-  }
+  if (refuses(flag, values)) throw_user_error("--{}: {}", name, flag.reason);
+  if (flag.verdict == SglangFlag::Verdict::kRefused) return;  // and given with what changes nothing
   if (ignored_ == nullptr)
     throw_user_error("--{}: is about SGLang's server process, which `tpsim {}` does not start; leave it out",
                      name, app_.get_name());
@@ -146,6 +176,7 @@ void FlagSet::take_sglang_flag(const std::string& name, const SglangFlag& flag,
 void FlagSet::take_extras() {
   using Values = SglangFlag::Values;
   const std::vector<std::string> words = app_.remaining();
+  Refusals refusals;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i].rfind("--", 0) != 0)
       throw_user_error("{}: `tpsim {}` takes flags only, see `tpsim {} --help`", words[i], app_.get_name(),
@@ -153,11 +184,15 @@ void FlagSet::take_extras() {
     const std::size_t equals = words[i].find('=');
     const bool joined = equals != std::string::npos;
     const std::string name = words[i].substr(2, joined ? equals - 2 : std::string::npos);
+    const auto value_follows = [&] { return i + 1 < words.size() && words[i + 1].rfind("--", 0) != 0; };
     const std::optional<SglangFlag> flag = find_sglang_flag(name);
-    if (!flag) refuse_unknown(name);
+    if (!flag) {
+      refusals.add(name, unknown(name));
+      while (value_follows()) ++i;
+      continue;
+    }
     std::vector<std::string> values;
     if (joined) values.push_back(words[i].substr(equals + 1));
-    const auto value_follows = [&] { return i + 1 < words.size() && words[i + 1].rfind("--", 0) != 0; };
     if (flag->values == Values::kNone) {
       if (joined) throw_user_error("--{}: takes no value", name);
       values.emplace_back("true");
@@ -167,8 +202,12 @@ void FlagSet::take_extras() {
     }
     if (values.empty() && flag->values == Values::kOne && flag->verdict != SglangFlag::Verdict::kRefused)
       throw_user_error("--{}: needs a value", name);
-    take_sglang_flag(name, *flag, values);
+    if (refuses(*flag, values))
+      refusals.add(name, flag->reason);
+    else
+      take_sglang_flag(name, *flag, values);
   }
+  refusals.throw_any();
 }
 
 void FlagSet::refuse_missing_values() const {

@@ -44,8 +44,9 @@ class FlagSet {
   void add_word(const std::string& metavar, const std::string& help, std::string& target,
                 bool required = true);
   // Of `names` (canonical), the flags declared so far take a list of values separated by commas, or by YAML's
-  // list in a config file; each is read like a single one, and the last stays. See lists(). Not `taken`: by a
-  // command that takes no lists; one is refused with a sentence about the command that does.
+  // list in a config file; each is read like a single one, and the last stays. See lists(). A switch takes
+  // --flag=true,false. Not `taken`: by a command that takes no lists; one is refused with a sentence about
+  // the command that does.
   void mark_lists(std::span<const std::string_view> names, bool taken);
   // A switch; a config file may say false.
   void add_switch(const std::string& names, const std::string& help, bool& target);
@@ -55,8 +56,9 @@ class FlagSet {
   // ("--port") go to `ignored`, which must outlive read(). Without this call they are refused.
   void accept_server_flags(std::vector<std::string>& ignored) { ignored_ = &ignored; }
 
-  // After `app` was parsed. Refuses flags that `app` did not know (the nearest known one is named), reads
-  // the config file if `--config` was given, and hands every value to its function. Throws UserError.
+  // After `app` was parsed. Refuses flags that `app` did not know, all of them in one sentence (of an unknown
+  // one the nearest known one is named), reads the config file if `--config` was given, and hands every value
+  // to its function. Throws UserError.
   void read();
 
   struct List {
@@ -68,6 +70,8 @@ class FlagSet {
   // After read(): what was given, on the command line or in the config file, by canonical name; of several
   // values with a blank between them.
   const std::map<std::string, std::string>& given() const { return given_; }
+  // Canonical names, in the order of declaration.
+  std::vector<std::string> names() const;
   // Reads one more value of a flag, as if it had been given. REQUIRES: `flag` is declared.
   void set(std::string_view flag, const std::string& value) const;
 
@@ -87,7 +91,7 @@ class FlagSet {
            ReadList read);
   void read_values(const Flag& flag, const std::vector<std::string>& values);
   void refuse_missing_values() const;
-  [[noreturn]] void refuse_unknown(std::string_view name) const;
+  std::string unknown(std::string_view name) const;
   void take_extras();
   void take_sglang_flag(const std::string& name, const SglangFlag& flag,
                         const std::vector<std::string>& values);

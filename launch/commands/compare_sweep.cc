@@ -19,12 +19,10 @@
 #include "launch/cli/terminal.h"
 #include "launch/commands/commands.h"
 #include "launch/deployment/images.h"
-#include "launch/deployment/resolve.h"
 #include "launch/flags/server_args.h"
-#include "launch/simulation/goodput_search.h"
+#include "launch/simulation/launch_line.h"
 #include "launch/simulation/report_output.h"
-#include "launch/simulation/run_report.h"
-#include "launch/simulation/simulate.h"
+#include "launch/simulation/served_setting.h"
 #include "launch/simulation/stage.h"
 #include "launch/simulation/sweep.h"
 #include "launch/simulation/workload_args.h"
@@ -37,26 +35,6 @@
 
 namespace tpsim::launch {
 namespace {
-
-// A setting with its options resolved, or the sentence why it cannot be carried out.
-struct Resolved {
-  const Setting* setting = nullptr;
-  std::optional<Deployment> deployment;
-  std::string refusal;
-};
-
-Resolved resolve(const Setting& setting) {
-  Resolved resolved;
-  resolved.setting = &setting;
-  try {
-    check_server_args(setting.args, /*compare=*/true);
-    const bool named = !setting.args.attention_backends.empty();  // else chosen for GPU and model
-    resolved.deployment = std::move(resolve_deployments(setting.args, named).at(0));
-  } catch (const UserError& error) {
-    resolved.refusal = error.what();
-  }
-  return resolved;
-}
 
 // A name that nothing has is a slip of the keyboard, not a setting that happens to be impossible.
 void refuse_unknown_names(const Sweep& sweep) {
@@ -77,37 +55,32 @@ class Plan {
  public:
   Plan(const ServerArgs& args, const Sweep& sweep) {
     refuse_unknown_names(sweep);
-    for (const Setting& setting : sweep.settings) settings_.push_back(resolve(setting));
+    for (const Setting& setting : sweep.settings) settings_.push_back(resolve_setting(setting));
     refuse_twins();
     refuse_if_nothing_is_left();
-    const auto first = std::find_if(settings_.begin(), settings_.end(),
-                                    [](const Resolved& resolved) { return resolved.deployment.has_value(); });
+    const auto first = std::find_if(settings_.begin(), settings_.end(), [](const ResolvedSetting& resolved) {
+      return resolved.deployment.has_value();
+    });
     workload_ =
         with_images_placed(args, first->deployment->model, first->deployment->host, load_workload(args));
-    for (Resolved& resolved : settings_) {
-      if (!resolved.deployment) continue;
-      try {
-        check_workload(workload_->outline(), *resolved.deployment);
-        served_.push_back(&resolved);
-      } catch (const UserError& error) {
-        resolved.refusal = error.what();
-        resolved.deployment.reset();
-      }
+    for (ResolvedSetting& resolved : settings_) {
+      check_setting(workload_->outline(), resolved);
+      if (resolved.deployment) served_.push_back(&resolved);
     }
     refuse_if_nothing_is_left();
   }
 
   const scheduler::StreamedWorkload& workload() const { return *workload_; }
-  const std::vector<Resolved>& settings() const { return settings_; }
+  const std::vector<ResolvedSetting>& settings() const { return settings_; }
   // Those that can be carried out.
-  const std::vector<const Resolved*>& served() const { return served_; }
+  const std::vector<const ResolvedSetting*>& served() const { return served_; }
 
  private:
   // Chains of drafts whose --speculative-num-draft-tokens SGLang makes another's: they are served once.
   void refuse_twins() {
-    std::map<std::uint64_t, const Resolved*> served;
+    std::map<std::uint64_t, const ResolvedSetting*> served;
     for (const bool adjusted : {false, true}) {
-      for (Resolved& resolved : settings_) {
+      for (ResolvedSetting& resolved : settings_) {
         if (!resolved.deployment || resolved.deployment->speculation.draft_tokens_adjusted != adjusted)
           continue;
         if (served.try_emplace(resolved.deployment->configuration_hash(), &resolved).second || !adjusted)
@@ -124,7 +97,7 @@ class Plan {
 
   void refuse_if_nothing_is_left() const {
     std::set<std::string> reasons;
-    for (const Resolved& resolved : settings_) {
+    for (const ResolvedSetting& resolved : settings_) {
       if (resolved.deployment) return;
       reasons.insert(resolved.refusal);
     }
@@ -135,43 +108,15 @@ class Plan {
   }
 
   std::unique_ptr<const scheduler::StreamedWorkload> workload_;
-  std::vector<Resolved> settings_;
-  std::vector<const Resolved*> served_;
+  std::vector<ResolvedSetting> settings_;
+  std::vector<const ResolvedSetting*> served_;
 };
-
-// A sweep keeps what each run sums up, and stops when the farm does.
-class SweepMonitor : public scheduler::NoRecords {
- public:
-  explicit SweepMonitor(std::function<bool()> go_on) : go_on_(std::move(go_on)) {}
-  bool on_progress(const scheduler::Progress&) override { return go_on_(); }
-
- private:
-  const std::function<bool()> go_on_;
-};
-
-// Serves setting number `task` of the plan on `stage`. Throws RankLost.
-proto::RunReport serve_setting(const Plan& plan, std::uint32_t task, const Stage& stage,
-                               const std::function<bool()>& go_on) {
-  const Resolved& resolved = *plan.served()[task];
-  SweepMonitor monitor(go_on);
-  std::optional<std::string> loss;
-  proto::RunReport report = serve_deployment(stage, *resolved.deployment, plan.workload(), monitor, loss);
-  if (loss) throw rank::RankLost(*loss);
-  if (resolved.setting->args.max_goodput_rate && !report.stopped_early())
-    add_goodput(search_max_goodput_rate(
-                    resolved.setting->args, *resolved.deployment, plan.workload(), [](double) {}, monitor),
-                report);
-  report.mutable_settings()->insert(resolved.setting->values.begin(), resolved.setting->values.end());
-  return report;
-}
 
 // Settings as tasks of threads, each for all ranks of its setting; the report as bytes.
 rank::TaskFarm::Task task_of(const Plan& plan) {
   return [&plan](std::uint32_t task, const std::atomic<bool>& stop) {
-    rank::ProcessGroup alone;
-    alone.tp_size = plan.served()[task]->deployment->ranks.num_ranks();
-    const Stage stage(plan.served()[task]->setting->args, alone, nullptr, nullptr);
-    return serve_setting(plan, task, stage, [&stop] { return !stop; }).SerializeAsString();
+    const std::function<bool()> go_on = [&stop] { return !stop; };
+    return serve_setting(*plan.served()[task], plan.workload(), go_on).SerializeAsString();
   };
 }
 
@@ -194,7 +139,7 @@ class SweepGroup {
     std::optional<std::string> bytes;
     try {
       on_group(task, [&](const Stage& stage) {
-        const proto::RunReport report = serve_setting(plan_, task, stage, go_on);
+        const proto::RunReport report = serve_setting(*plan_.served()[task], plan_.workload(), stage, go_on);
         if (!report.stopped_early()) bytes = report.SerializeAsString();
         return 0;
       });
@@ -235,7 +180,7 @@ class SweepGroup {
       post_.send(process, kTag, rank::bytes_of(told));
   }
   void on_group(std::uint32_t task, const std::function<int(const Stage&)>& schedule) {
-    const Resolved& resolved = *plan_.served()[task];
+    const ResolvedSetting& resolved = *plan_.served()[task];
     rank::ProcessGroup group = group_;
     group.tp_size = resolved.deployment->ranks.num_ranks();
     run_on_group(resolved.setting->args, {&*resolved.deployment, 1}, session_, group, schedule);
@@ -251,14 +196,14 @@ class SweepGroup {
 // The most processes that every setting's ranks, and all of them, can be divided over: one rank each at best.
 std::uint32_t processes_of_group(const Plan& plan, std::uint32_t num_processes) {
   std::uint32_t most = num_processes;
-  for (const Resolved* resolved : plan.served())
+  for (const ResolvedSetting* resolved : plan.served())
     most = std::gcd(most, resolved->deployment->ranks.num_ranks());
   return most;
 }
 
 void announce(const ServerArgs& args, const Sweep& sweep, const Plan& plan) {
   std::set<std::string> notes;
-  for (const Resolved* resolved : plan.served())
+  for (const ResolvedSetting* resolved : plan.served())
     for (const auto* said : {&resolved->deployment->notes, &resolved->deployment->warnings})
       notes.insert(said->begin(), said->end());
   for (const std::string& note : notes) spdlog::info("{}", note);
@@ -283,7 +228,7 @@ int schedule(const ServerArgs& args, const Sweep& sweep, const AllBackends* foun
   output.plan(num_served);
   output.begin_sweep(sweep.axes);
   if (found != nullptr) output.note(*found);
-  for (const Resolved& resolved : plan.settings()) {
+  for (const ResolvedSetting& resolved : plan.settings()) {
     if (!resolved.deployment) output.refuse(resolved.setting->values, resolved.refusal);
   }
   announce(args, sweep, plan);
@@ -306,10 +251,11 @@ int schedule(const ServerArgs& args, const Sweep& sweep, const AllBackends* foun
   }
   {
     const StopFlag::Writing writing;
-    for (std::optional<proto::RunReport>& report : reports) {
+    for (std::uint32_t task = 0; task < num_served; ++task) {
+      std::optional<proto::RunReport>& report = reports[task];
       if (!report) continue;
       results.add(*report);
-      output.end_run(std::move(*report));
+      output.end_run(std::move(*report), launch_commands(plan.served()[task]->setting->args));
       report.reset();
     }
     output.write();

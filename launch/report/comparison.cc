@@ -60,37 +60,39 @@ std::optional<double> request_goodput(const proto::RunReport& run) {
 constexpr Goal kGoals[] = {{"rate within the service levels", max_goodput_rate},
                            {"goodput", request_goodput}};
 
-std::string rate_text(double rate) {
-  return std::isinf(rate) ? "without limit" : format_figure(rate) + " requests/s";
+std::string rate_text(double rate, const RateUnit& unit) {
+  return std::isinf(rate) ? "without limit"
+                          : fmt::format("{} requests/s{}", format_figure(rate), unit.name());
 }
 
 // Leaves the runs within 1 % of the highest and adds that to `prefix`, or returns the only one. Nothing
 // changes where a run has no such figure.
 std::optional<Choice> narrow(const proto::ComparisonReport& report, const Goal& goal,
                              std::vector<const proto::RunReport*>& runs, std::string& prefix) {
+  const RateUnit unit(report);
+  const auto value_of = [&](const proto::RunReport* run) { return *goal.value(*run) / unit.of(*run); };
   const proto::RunReport* best = nullptr;
   double highest = 0;
   for (const proto::RunReport* run : runs) {
-    const std::optional<double> value = goal.value(*run);
-    if (!value) return std::nullopt;
-    if (best != nullptr && *value <= highest) continue;
+    if (!goal.value(*run)) return std::nullopt;
+    if (best != nullptr && value_of(run) <= highest) continue;
     best = run;
-    highest = *value;
+    highest = value_of(run);
   }
   std::vector<const proto::RunReport*> left;
   const proto::RunReport* second = nullptr;
   for (const proto::RunReport* run : runs) {
-    if (*goal.value(*run) >= highest * (1 - kTie)) left.push_back(run);
-    if (run != best && (second == nullptr || *goal.value(*run) > *goal.value(*second))) second = run;
+    if (value_of(run) >= highest * (1 - kTie)) left.push_back(run);
+    if (run != best && (second == nullptr || value_of(run) > value_of(second))) second = run;
   }
   if (left.size() == 1 && second != nullptr) {
-    return Choice{best,
-                  fmt::format("{}highest {}: {}, against {} of {}", prefix, goal.name, rate_text(highest),
-                              rate_text(*goal.value(*second)), run_name(report, *second))};
+    return Choice{
+        best, fmt::format("{}highest {}: {}, against {} of {}", prefix, goal.name, rate_text(highest, unit),
+                          rate_text(value_of(second), unit), run_name(report, *second))};
   }
   runs = std::move(left);
   if (second != nullptr)
-    prefix += fmt::format("{} {}, within 1 % of the highest; of those ", goal.name, rate_text(highest));
+    prefix += fmt::format("{} {}, within 1 % of the highest; of those ", goal.name, rate_text(highest, unit));
   return std::nullopt;
 }
 
@@ -100,6 +102,16 @@ std::string flag_of(const proto::SweepAxis& axis) {
   std::string flag = "--" + axis.flag();
   std::replace(flag.begin(), flag.end(), '_', '-');
   return flag;
+}
+
+std::uint32_t num_gpus(const proto::RunReport& run) {
+  const auto replicas = static_cast<std::uint32_t>(std::max(1, run.replicas_size()));
+  return run.tp_size() * (run.has_pp_size() ? run.pp_size() : 1) * replicas;
+}
+
+RateUnit::RateUnit(const proto::ComparisonReport& report) {
+  for (const proto::RunReport& run : report.runs())
+    per_gpu_ = per_gpu_ || num_gpus(run) != num_gpus(report.runs(0));
 }
 
 std::string setting_name(const proto::ComparisonReport& report, const Settings& settings) {
@@ -149,10 +161,14 @@ Choice choose_among(const proto::ComparisonReport& report, const std::vector<con
     const std::optional<Choice> choice = narrow(report, goal, runs, prefix);
     if (choice) return *choice;
   }
+  const RateUnit unit(report);
+  const auto throughput = [&unit](const proto::RunReport* run) {
+    return run->total_throughput() / unit.of(*run);
+  };
   double highest = 0;
-  for (const proto::RunReport* run : runs) highest = std::max(highest, run->total_throughput());
-  const auto lower_latency = [highest](const proto::RunReport* run, const proto::RunReport* than) {
-    if (run->total_throughput() < highest * (1 - kTie)) return false;
+  for (const proto::RunReport* run : runs) highest = std::max(highest, throughput(run));
+  const auto lower_latency = [&](const proto::RunReport* run, const proto::RunReport* than) {
+    if (throughput(run) < highest * (1 - kTie)) return false;
     return than == nullptr || run->mean_e2e_latency_ms() < than->mean_e2e_latency_ms();
   };
   Choice choice;
@@ -164,15 +180,15 @@ Choice choose_among(const proto::ComparisonReport& report, const std::vector<con
   for (const proto::RunReport* run : runs) {
     if (run == choice.best) continue;
     if (lower_latency(run, rival)) rival = run;
-    if (second == nullptr || run->total_throughput() > second->total_throughput()) second = run;
+    if (second == nullptr || throughput(run) > throughput(second)) second = run;
   }
   const proto::RunReport& best = *choice.best;
   if (rival != nullptr) {
     const double more = rival->mean_e2e_latency_ms() / best.mean_e2e_latency_ms() - 1;
     constexpr double kAsGood = 0.002;  // prices are not that exact
     choice.reason = fmt::format(
-        "{} tokens/s, within 1 % of the highest throughput, and the lowest mean latency of those: {:.2f} s",
-        format_figure(best.total_throughput()), best.mean_e2e_latency_ms() / 1e3);
+        "{} tokens/s{}, within 1 % of the highest throughput, and the lowest mean latency of those: {:.2f} s",
+        format_figure(throughput(&best)), unit.name(), best.mean_e2e_latency_ms() / 1e3);
     choice.reason +=
         more < kAsGood
             ? fmt::format(", but {} is as good ({:.1f} % more)", run_name(report, *rival), more * 100)
@@ -180,8 +196,8 @@ Choice choose_among(const proto::ComparisonReport& report, const std::vector<con
                           run_name(report, *rival));
   } else if (second != nullptr) {
     choice.reason = fmt::format(
-        "highest throughput: {} tokens/s, {:.1f} % above {}", format_figure(best.total_throughput()),
-        (best.total_throughput() / second->total_throughput() - 1) * 100, run_name(report, *second));
+        "highest throughput: {} tokens/s{}, {:.1f} % above {}", format_figure(throughput(&best)), unit.name(),
+        (throughput(&best) / throughput(second) - 1) * 100, run_name(report, *second));
   } else {
     choice.reason = report.runs_size() == 1 ? "the only run" : "the only one that served as many requests";
   }

@@ -1,6 +1,7 @@
 // How the runs of a comparison are called, and which one is best.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,22 @@ std::string setting_name(const proto::ComparisonReport& report, const Settings& 
 // "triton, --tp-size 8, --page-size 64".
 std::string run_name(const proto::ComparisonReport& report, const proto::RunReport& run);
 bool same(const Settings& a, const Settings& b);
+// GPUs of all replicas and stages of the run.
+std::uint32_t num_gpus(const proto::RunReport& run);
+
+// What the rates of runs are divided by when runs are compared: the GPUs of each where runs of the report
+// have different numbers of them.
+class RateUnit {
+ public:
+  explicit RateUnit(const proto::ComparisonReport& report);
+  bool per_gpu() const { return per_gpu_; }
+  double of(const proto::RunReport& run) const { return per_gpu_ ? num_gpus(run) : 1; }
+  // Behind "tokens/s".
+  std::string_view name() const { return per_gpu_ ? " a GPU" : ""; }
+
+ private:
+  bool per_gpu_ = false;
+};
 bool is_best(const proto::ComparisonReport& report, const proto::RunReport& run);
 
 // The runs that may be compared, in the order of the report: those that served the same requests, which is
@@ -33,11 +50,10 @@ struct Choice {
   const proto::RunReport* best = nullptr;  // null: there is none
   std::string reason;
 };
-// The rule, each step among the runs within 1 % of the highest of the step before: the highest rate of
-// --max-goodput-rate, where it was searched; the highest goodput, with --goodput; the highest total token
-// throughput; the lowest mean end-to-end latency, because under an open load settings that keep up all serve
-// what arrives.
-// REQUIRES: `runs` are some of comparable_runs(report).
+// The rule, each step among the runs within 1 % of the highest of the step before, rates by RateUnit: the
+// highest rate of --max-goodput-rate, where it was searched; the highest goodput, with --goodput; the highest
+// total token throughput; the lowest mean end-to-end latency, because under an open load settings that keep
+// up all serve what arrives. REQUIRES: `runs` are some of comparable_runs(report).
 Choice choose_among(const proto::ComparisonReport& report, const std::vector<const proto::RunReport*>& runs);
 
 // Fills best, best_reason and best_setting by the rule above. Of a comparison that stopped early there is a

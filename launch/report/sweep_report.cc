@@ -35,17 +35,6 @@ std::string value_of(const Settings& settings, const std::string& axis) {
   return value == settings.end() ? "" : value->second;
 }
 
-std::uint32_t num_gpus(const proto::RunReport& run) {
-  return run.tp_size() * (run.has_pp_size() ? run.pp_size() : 1);
-}
-
-// Settings of different --tp or --pp-size cost different numbers of GPUs.
-bool gpus_vary(const proto::ComparisonReport& report) {
-  std::set<std::uint32_t> sizes;
-  for (const proto::RunReport& run : report.runs()) sizes.insert(num_gpus(run));
-  return sizes.size() > 1;
-}
-
 std::vector<std::string> axis_cells(const proto::ComparisonReport& report, const std::string& mark,
                                     const Settings& settings) {
   std::vector<std::string> cells;
@@ -55,7 +44,7 @@ std::vector<std::string> axis_cells(const proto::ComparisonReport& report, const
 }
 
 std::string settings_table(const proto::ComparisonReport& report, bool all, bool colour) {
-  const bool per_gpu = gpus_vary(report);
+  const bool per_gpu = RateUnit(report).per_gpu();
   TextTable table;
   std::vector<std::string> head;
   for (const proto::SweepAxis& axis : report.sweep().axes()) {
@@ -114,9 +103,10 @@ std::string quoted(const std::string& text) {
 
 void mark_pareto(proto::ComparisonReport& report) {
   const std::vector<const proto::RunReport*> runs = comparable_runs(report);
-  const auto dominated = [&runs](const proto::RunReport& run) {
-    return std::any_of(runs.begin(), runs.end(), [&run](const proto::RunReport* other) {
-      const double more = other->total_throughput() - run.total_throughput();
+  const RateUnit unit(report);
+  const auto dominated = [&](const proto::RunReport& run) {
+    return std::any_of(runs.begin(), runs.end(), [&](const proto::RunReport* other) {
+      const double more = other->total_throughput() / unit.of(*other) - run.total_throughput() / unit.of(run);
       const double later = other->mean_e2e_latency_ms() - run.mean_e2e_latency_ms();
       return more >= 0 && later <= 0 && (more > 0 || later < 0);
     });
@@ -177,7 +167,8 @@ void keep_what_stands_out(proto::ComparisonReport& report) {
 std::string sweep_table(const proto::ComparisonReport& report, bool colour) {
   const bool all = report.runs_size() + report.refused_size() <= kAllSettingsShown;
   std::string out = no_server_lines(report) + settings_table(report, all, colour);
-  out += "\n* best   + on the Pareto front of total tokens/s against mean latency";
+  out += fmt::format("\n* best   + on the Pareto front of total tokens/s{} against mean latency",
+                     RateUnit(report).name());
   if (!all) out += fmt::format("; {} settings are in the report", report.runs_size() + report.refused_size());
   out += fmt::format("\n{}{}", refused_lines(report, all), goodput_lines(report));
   for (const proto::BestAtLoad& best : report.best_by_load()) {

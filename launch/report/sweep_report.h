@@ -11,9 +11,9 @@ namespace tpsim::launch {
 // distributions and ranks of those alone.
 inline constexpr int kAllSettingsShown = 40;
 
-// Marks the Pareto front of total throughput against mean end-to-end latency, among the runs that served the
-// same requests (comparable_runs()). The latency is of the whole request because TPOT leaves out what a
-// request waits: a setting that lets requests queue can have the best TPOT and be of no use.
+// Marks the Pareto front of total throughput (by RateUnit) against mean end-to-end latency, among the runs
+// that served the same requests (comparable_runs()). The latency is of the whole request because TPOT leaves
+// out what a request waits: a setting that lets requests queue can have the best TPOT and be of no use.
 void mark_pareto(proto::ComparisonReport& report);
 
 // Where the sweep varies the load (--request-rate, --max-concurrency, --time-scale): the best setting at each

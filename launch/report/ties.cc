@@ -47,7 +47,8 @@ std::optional<PairError> error_between(const ResidualTable& table, Figure figure
 }
 
 // All figures that decide, of which a rate is better where higher; empty where one cannot be judged.
-std::vector<Difference> differences(const ResidualTable& table, const Run& best, const Run& run) {
+std::vector<Difference> differences(const ResidualTable& table, const RateUnit& unit, const Run& best,
+                                    const Run& run) {
   struct Compared {
     const char* name;
     Figure errors;
@@ -56,7 +57,7 @@ std::vector<Difference> differences(const ResidualTable& table, const Run& best,
   std::vector<Compared> figures;
   const auto rate = [&](const char* name, double of_best, double of_run) {
     if (of_best > 0 && std::isfinite(of_best) && std::isfinite(of_run))
-      figures.push_back({name, Figure::kDuration, 1 / of_best, 1 / of_run});
+      figures.push_back({name, Figure::kDuration, unit.of(best) / of_best, unit.of(run) / of_run});
   };
   if (best.has_max_goodput_rate() && run.has_max_goodput_rate())
     rate("max_goodput_rate", best.max_goodput_rate(), run.max_goodput_rate());
@@ -103,11 +104,12 @@ void find_ties(const ResidualTable& table, proto::ComparisonReport& report) {
   const auto best =
       std::find_if(runs.begin(), runs.end(), [&report](const Run* run) { return is_best(report, *run); });
   if (best == runs.end() || !(*best)->has_error_bands()) return;
+  const RateUnit unit(report);
   std::vector<std::pair<const Run*, Difference>> ties;
   std::optional<std::pair<const Run*, Difference>> rival;  // the least clearly worse of those told apart
   for (const Run* run : runs) {
     if (run == *best || !run->has_error_bands()) continue;
-    const std::vector<Difference> all = differences(table, **best, *run);
+    const std::vector<Difference> all = differences(table, unit, **best, *run);
     if (all.empty()) continue;
     const Difference& decides = *std::max_element(
         all.begin(), all.end(),

@@ -1,6 +1,7 @@
 #include "launch/simulation/report_output.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -143,12 +144,23 @@ void ReportOutput::remove_spools() {
   if (csv_) csv_->remove_spools();
 }
 
-void ReportOutput::end_run(proto::RunReport report) { *report_.add_runs() = std::move(report); }
+void ReportOutput::end_run(proto::RunReport report, std::vector<std::string> launch) {
+  *report_.add_runs() = std::move(report);
+  launch_.push_back(std::move(launch));
+}
+
+std::vector<std::string> ReportOutput::launch_of_best() const {
+  for (int i = 0; i < report_.runs_size(); ++i) {
+    if (is_best(report_, report_.runs(i))) return launch_[static_cast<std::size_t>(i)];
+  }
+  return {};
+}
 
 void ReportOutput::write_files() {
   if (csv_) csv_->finish();
   if (sweep_ != nullptr) sweep_->write(sweep_csv(report_));
   nlohmann::ordered_json report = to_json(report_);
+  if (const std::vector<std::string> launch = launch_of_best(); !launch.empty()) report["launch"] = launch;
   json_->write((kind_ == Kind::kRun ? report["runs"][0] : report).dump(2) + "\n");
   html_->write(html_page(page_data(std::move(report), std::move(steps_))));
   folder_->commit_all();
@@ -168,6 +180,8 @@ void ReportOutput::write() {
   print(kind_ == Kind::kRun          ? run_summary(report_.runs(0))
         : kind_ == Kind::kComparison ? comparison_table(report_, colour)
                                      : sweep_table(report_, colour));
+  if (const std::vector<std::string> launch = launch_of_best(); !launch.empty())
+    print(fmt::format("\nLaunch:\n  {}\n", fmt::join(launch, "\n  ")));
   if (folder_) print(fmt::format("\nReport: {}\n", (folder_->path() / "report.html").string()));
   flush_output();
 }

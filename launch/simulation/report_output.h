@@ -40,7 +40,8 @@ class ReportOutput {
   void note(const AllBackends& all) { report_.MergeFrom(all.others); }
   // Records of the run that begins go there; those of a sweep are not kept.
   scheduler::RunObserver& begin_run(const std::string& backend);
-  void end_run(proto::RunReport report);
+  // `launch`: the commands that start it; of comparisons.
+  void end_run(proto::RunReport report, std::vector<std::string> launch = {});
 
   // Of the run that goes on, with --checkpoint: its records so far.
   void save_records(StateWriter& state);
@@ -51,10 +52,15 @@ class ReportOutput {
   // Whether no run has ended yet.
   bool empty() const { return report_.runs().empty(); }
 
+  // After write(): with the best run, ties and the front, of comparisons.
+  const proto::ComparisonReport& report() const { return report_; }
+
   // After the last run: puts every file in place, prints the table and the path of report.html.
   void write();
 
  private:
+  // Of a comparison; empty where there is no best run.
+  std::vector<std::string> launch_of_best() const;
   void write_files();
 
   const Kind kind_;
@@ -67,6 +73,7 @@ class ReportOutput {
   std::optional<CsvWriter> csv_;
   std::vector<StepProfile> steps_;  // of the runs
   proto::ComparisonReport report_;
+  std::vector<std::vector<std::string>> launch_;  // of the runs
 };
 
 // --output-file: one JSON line for each run, appended, with the keys of SGLang's serving benchmark.

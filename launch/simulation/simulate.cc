@@ -17,6 +17,7 @@
 #include "launch/simulation/batch_stream.h"
 #include "launch/simulation/checkpoint.h"
 #include "launch/simulation/goodput_search.h"
+#include "launch/simulation/launch_line.h"
 #include "launch/simulation/reach.h"
 #include "launch/simulation/report_output.h"
 #include "launch/simulation/run_monitor.h"
@@ -113,6 +114,12 @@ proto::RunReport serve_without_speculation(const ServerArgs& args, const Deploym
                                  replicas.executors(), no_records);
 }
 
+// Of one of the backends that are compared.
+std::vector<std::string> launch_of(ServerArgs args, const Deployment& deployment) {
+  args.attention_backends = {deployment.attention.backends};
+  return launch_commands(args);
+}
+
 int schedule(const Stage& stage, bool compare, const AllBackends* all,
              const std::vector<Deployment>& deployments) {
   const ServerArgs& args = stage.args();
@@ -168,7 +175,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
         stopped = report.max_goodput_search().outcome() == "stopped";
       }
       results.add(report);
-      output.end_run(std::move(report));
+      output.end_run(std::move(report), compare ? launch_of(args, deployment) : std::vector<std::string>{});
     } catch (const Stopped&) {  // while weights were loaded
       if (output.empty()) throw;
       stopped = true;

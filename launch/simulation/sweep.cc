@@ -18,13 +18,6 @@
 namespace tpsim::launch {
 namespace {
 
-// "--page-size" -> "page_size"
-std::string axis_name(const std::string& flag) {
-  std::string name = flag.substr(flag.find_first_not_of('-'));
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
 // "2 of --tp-size x 3 of --page-size".
 std::string product_of(const proto::Sweep& axes) {
   std::string text;
@@ -77,6 +70,12 @@ class Judge {
 
 }  // namespace
 
+std::string axis_name(const std::string& flag) {
+  std::string name = flag.substr(flag.find_first_not_of('-'));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 Sweep expand_sweep(FlagSet& flags, ServerArgs& args) {
   Sweep sweep;
   if (flags.lists().empty()) return sweep;
@@ -117,6 +116,9 @@ Sweep expand_sweep(FlagSet& flags, ServerArgs& args) {
     }
     setting.args = args;
     setting.args.swept = true;
+    setting.args.given = flags.given();
+    for (const FlagSet::List& list : lists)
+      setting.args.given[list.flag] = setting.values.at(axis_name(list.flag));
     sweep.settings.push_back(std::move(setting));
   }
   return sweep;

@@ -16,6 +16,9 @@ namespace tpsim::launch {
 
 inline constexpr std::size_t kMaxSettings = 512;
 
+// "--page-size" -> "page_size".
+std::string axis_name(const std::string& flag);
+
 struct Setting {
   ServerArgs args;                            // attention_backends has one pair, or none where none was given
   std::map<std::string, std::string> values;  // of the axes, by SweepAxis::flag

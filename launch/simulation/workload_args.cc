@@ -45,10 +45,11 @@ scheduler::FrontEndConfig front_end(const ServerArgs& args, const proto::HostPro
 }
 
 std::unique_ptr<scheduler::StreamedWorkload> load_trace(const ServerArgs& args) {
-  std::unique_ptr<scheduler::StreamedWorkload> workload = scheduler::open_trace(
-      args.trace, {.format = args.trace_format,
-                   .num_prompts = static_cast<std::size_t>(args.num_prompts.value_or(0)),
-                   .sort = false});
+  std::unique_ptr<scheduler::StreamedWorkload> workload =
+      scheduler::open_trace(args.trace == "-" ? "/dev/stdin" : args.trace,
+                            {.format = args.trace_format,
+                             .num_prompts = static_cast<std::size_t>(args.num_prompts.value_or(0)),
+                             .sort = false});
   const scheduler::WorkloadOutline& outline = workload->outline();
   if (args.session_mode == scheduler::SessionMode::kClosed && !outline.conversations) {
     throw_user_error(

@@ -61,6 +61,12 @@ std::string catalogue_key(const std::string& name) {
   return release != nullptr && release->size() == 1 ? release->at("of").get<std::string>() : key;
 }
 
+std::string hub_id(const std::string& name) {
+  const Json& hub = releases().at("hub");
+  const auto id = hub.find(name);
+  return id == hub.end() ? name : id->get<std::string>();
+}
+
 std::optional<std::string> catalogue_config(const std::string& key) {
   if (const auto text = catalogue::find("models", key)) return std::string(*text);
   const Json& quantizations = releases().at("quantizations");

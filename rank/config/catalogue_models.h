@@ -15,6 +15,10 @@ namespace tpsim::rank {
 // catalogue's: of Mistral 7B that is v0.3.
 std::string catalogue_key(const std::string& name);
 
+// The way back: the Hugging Face id that a name of the catalogue is launched by; `name` where none is known,
+// or where it is none of the catalogue's own.
+std::string hub_id(const std::string& name);
+
 // The config.json of a key, as JSON text; none where it is unknown. Of Qwen's models from the third on there
 // are checkpoints in fp8 blocks, too, named so at their end.
 std::optional<std::string> catalogue_config(const std::string& key);

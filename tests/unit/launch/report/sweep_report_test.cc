@@ -38,8 +38,8 @@ proto::ComparisonReport sample_sweep() {
   add_axis(report, "request_rate", {"2", "8"});
   add_run(report, "4", "2", 10000, 5000);
   add_run(report, "4", "8", 30000, 9000);
-  add_run(report, "8", "2", 10001, 3000);
-  add_run(report, "8", "8", 40000, 6000);
+  add_run(report, "8", "2", 20002, 3000);
+  add_run(report, "8", "8", 80000, 6000);
   proto::RefusedSetting& refused = *report.add_refused();
   (*refused.mutable_settings())["tp_size"] = "6";
   (*refused.mutable_settings())["request_rate"] = "2";
@@ -78,10 +78,30 @@ TEST(Sweep, TheBestSettingIsNamedByWhatVaries) {
   EXPECT_EQ(report.best_setting().at("tp_size"), "8");
   EXPECT_EQ(report.best_setting().at("request_rate"), "8");
   EXPECT_EQ(report.best_reason(),
-            "highest throughput: 40000 tokens/s, 33.3 % above --tp-size 4, --request-rate 8");
+            "highest throughput: 10000 tokens/s a GPU, 33.3 % above --tp-size 4, --request-rate 8");
   EXPECT_EQ(std::count_if(report.runs().begin(), report.runs().end(),
                           [&](const proto::RunReport& run) { return is_best(report, run); }),
             1);
+}
+
+// Twice the GPUs for half as much more: each of them serves less.
+TEST(Sweep, GpusAreWhatRatesAreCountedBy) {
+  proto::ComparisonReport report;
+  add_axis(report, "tp_size", {"4", "8"});
+  add_run(report, "4", "2", 20000, 5000);
+  add_run(report, "8", "2", 30000, 3000);
+  *report.add_runs() = report.runs(0);
+  report.mutable_runs(2)->set_total_throughput(44000);
+  for (int i = 0; i < 2; ++i) report.mutable_runs(2)->add_replicas();
+  (*report.mutable_runs(2)->mutable_settings())["dp_size"] = "2";
+  EXPECT_EQ(num_gpus(report.runs(2)), 8u);
+  EXPECT_TRUE(RateUnit(report).per_gpu());
+  choose_best(report);
+  mark_pareto(report);
+  EXPECT_TRUE(is_best(report, report.runs(2))) << report.best_reason();
+  EXPECT_EQ(report.best_reason(), "highest throughput: 5500 tokens/s a GPU, 10.0 % above --tp-size 4");
+  EXPECT_FALSE(report.runs(0).pareto()) << "the replicas do more a GPU, as soon";
+  EXPECT_TRUE(report.runs(1).pareto()) << "the soonest";
 }
 
 TEST(Sweep, EachLoadHasItsBest) {
@@ -91,7 +111,7 @@ TEST(Sweep, EachLoadHasItsBest) {
   EXPECT_EQ(report.best_by_load(0).setting().at("tp_size"), "8");
   EXPECT_EQ(report.best_by_load(0).mean_e2e_latency_ms(), 3000);
   EXPECT_NE(sweep_table(report, false)
-                .find("\nBest at --request-rate 2: --tp-size 8 (10001 tokens/s, mean latency 3.00 s)\n"),
+                .find("\nBest at --request-rate 2: --tp-size 8 (20002 tokens/s, mean latency 3.00 s)\n"),
             std::string::npos)
       << sweep_table(report, false);
 }

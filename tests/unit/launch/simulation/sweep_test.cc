@@ -81,16 +81,50 @@ TEST(Sweep, OneBackendOrNoneIsNoAxis) {
 
 TEST(Sweep, EverySweepableFlagTakesAList) {
   const std::map<std::string_view, std::string> values = {
-      {"--hardware", "h200-sxm,b200"},           {"--kv-cache-dtype", "auto,fp8_e4m3"},
-      {"--mem-fraction-static", "0.7,0.8"},      {"--schedule-policy", "lpm,fcfs"},
-      {"--schedule-conservativeness", "0.3,1"},  {"--radix-eviction-policy", "lru,lfu"},
+      {"--hardware", "h200-sxm,b200"},
+      {"--kv-cache-dtype", "auto,fp8_e4m3"},
+      {"--mem-fraction-static", "0.7,0.8"},
+      {"--schedule-policy", "lpm,fcfs"},
+      {"--schedule-conservativeness", "0.3,1"},
+      {"--radix-eviction-policy", "lru,lfu"},
       {"--router-policy", "random,cache_aware"},
+      {"--router-cache-threshold", "0.3,0.5"},
+      {"--load-balance-method", "round_robin,total_tokens"},
+      {"--moe-a2a-backend", "none,deepep"},
+      {"--deepep-mode", "auto,normal"},
+      {"--expert-distribution", "uniform,power_law:1.1"},
+      {"--dtype", "bfloat16,float16"},
+      {"--nsa-prefill-backend", "fa3,tilelang"},
+      {"--nsa-decode-backend", "fa3,tilelang"},
+      {"--moe-runner-backend", "auto,triton"},
+      {"--fp8-gemm-backend", "auto,triton"},
+      {"--fp4-gemm-backend", "auto,flashinfer_cutlass"},
+      {"--flashinfer-allreduce-fusion-backend", "trtllm,mnnvl"},
+      {"--swa-full-tokens-ratio", "0.5,0.8"},
+      {"--mamba-ssm-dtype", "float32,bfloat16"},
+      {"--mamba-radix-cache-strategy", "no_buffer,extra_buffer"},
+      {"--linear-attn-backend", "triton,cutedsl"},
+      {"--linear-attn-decode-backend", "triton,cutedsl"},
+      {"--linear-attn-prefill-backend", "triton,cutedsl"},
+      {"--sglang-version", "0.5.23,0.5.14"},
+      {"--retraction-policy", "length,priority"},
+      {"--speculative-algorithm", "EAGLE,NGRAM"},
+      {"--speculative-attention-mode", "prefill,decode"},
+      {"--speculative-draft-attention-backend", "fa3,triton"},
+      {"--mm-attention-backend", "fa3,sdpa"},
+      {"--quantization", "fp8,w8a8_fp8"},
   };
   for (const std::string_view flag : sweepable_flags()) {
     const auto value = values.find(flag);
+    const bool on_off = flag.starts_with("--enable-") || flag.starts_with("--disable-") ||
+                        flag.starts_with("--enforce-") || flag.ends_with("-ragged") ||
+                        flag == "--mm-enable-dp-encoder";
     Parsed parsed;
     const Sweep sweep =
-        sweep_of({std::string(flag), value == values.end() ? "16,32" : value->second}, parsed);
+        sweep_of(on_off                  ? std::vector<std::string>{std::string(flag) + "=true,false"}
+                 : value == values.end() ? std::vector<std::string>{std::string(flag), "16,32"}
+                                         : std::vector<std::string>{std::string(flag), value->second},
+                 parsed);
     EXPECT_EQ(sweep.settings.size(), 2u) << flag;
   }
 }
