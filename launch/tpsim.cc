@@ -11,12 +11,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launch/cli/flag_command.h"
+#include "launch/cli/pasted_line.h"
 #include "launch/cli/terminal.h"
 #include "launch/deployment/numeric_execution.h"
 #include "launch/programs/program.h"
@@ -138,6 +140,33 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
   return action();
 }
 
+// The command line without what a user need not know of it: `tpsim help run` is `tpsim run --help`, and
+// behind a command stands what a page says to paste, `NAME=VALUE python3 -m sglang.launch_server`. Variables
+// that are read here are set.
+std::vector<char*> command_line(int argc, char** argv) {
+  static char help[] = "--help";
+  std::vector<char*> words(argv, argv + argc);
+  if (argc > 1 && std::string_view(argv[1]) == "help") {
+    words = argc > 2 ? std::vector<char*>{argv[0], argv[2], help} : std::vector<char*>{argv[0], help};
+  } else if (argc > 2) {
+    const tpsim::launch::PastedLine pasted = tpsim::launch::pasted_line(std::span(words).subspan(2));
+    std::vector<std::string> unread;
+    for (const std::string& variable : pasted.environment) {
+      const std::string name = variable.substr(0, variable.find('='));
+      if (name == "SGLANG_PP_LAYER_PARTITION" || name == "SGLANG_VLM_CACHE_SIZE_MB")
+        setenv(name.c_str(), variable.c_str() + name.size() + 1, 1);
+      else
+        unread.push_back(name);
+    }
+    if (!unread.empty())
+      std::fprintf(stderr, "tpsim: warning: %s: the server's environment is not looked at\n",
+                   tpsim::printable(fmt::format("{}", fmt::join(unread, ", "))).c_str());
+    words.erase(words.begin() + 2, words.begin() + 2 + static_cast<std::ptrdiff_t>(pasted.words));
+  }
+  words.push_back(nullptr);
+  return words;
+}
+
 // launch/run learns the exit status from the file that TPSIM_STATUS_FILE names, where mpirun has one of its
 // own: "running" from when signals are heeded, then the number.
 void tell_launcher(bool speaks, const std::string& status) {
@@ -200,6 +229,9 @@ void ask_for_huge_pages() {
 
 int main(int argc, char** argv) {
   namespace launch = tpsim::launch;
+  std::vector<char*> words = command_line(argc, argv);
+  argc = static_cast<int>(words.size()) - 1;
+  argv = words.data();
   // For launch/run, which builds what a command line needs.
   if (argc > 1 && std::string_view(argv[1]) == "--print-program") {
     launch::print(std::string(launch::program_of(argc - 1, argv + 1)) + "\n");

@@ -306,12 +306,18 @@ ModelConfig load_model_config(const std::string& model_path) {
       return model;
     }
     if (folder_given) throw_user_error("--model-path {}: the folder has no config.json", model_path);
-    const std::vector<std::string> known = model_catalogue();
-    const std::string_view guess = nearest(key.substr(key.find_last_of('/') + 1), known);
+    std::vector<std::string> known = model_catalogue();
+    std::string guesses;  // the nearest three
+    for (int i = 0; i < 3; ++i) {
+      const std::string guess(nearest(key.substr(key.find_last_of('/') + 1), known));
+      if (guess.empty()) break;
+      guesses += (guesses.empty() ? "" : ", ") + guess;
+      std::erase(known, guess);
+    }
     throw_user_error(
         "--model-path {}: neither a known model nor a folder with a config.json{} `tpsim models` lists those "
         "known",
-        model_path, guess.empty() ? ";" : fmt::format(", did you mean {}?", guess));
+        model_path, guesses.empty() ? ";" : fmt::format(", did you mean {}?", guesses));
   }
   ModelConfig model = parse_model_config(read_config(file), file.string());
   // ModelOpt's checkpoints may say how they are quantised in a file of their own.
