@@ -248,7 +248,7 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
   flags.add_value("--random-seed", "N", "of everything random (default 1)",
                   count(args.random_seed, 0, std::numeric_limits<std::uint32_t>::max()));
   flags.group("Service levels");
-  flags.add_list("--goodput", "NAME:MS",
+  flags.add_list("--goodput,--slo", "NAME:MS",
                  "milliseconds within which a request is good, of ttft, tpot and e2e, for example ttft:2000 "
                  "tpot:50; compare chooses by it",
                  [&args](std::string_view flag, const std::vector<std::string>& values) {
@@ -258,7 +258,7 @@ void declare_load(FlagSet& flags, LoadArgs& args, const std::function<void()>& i
                    "searches the highest request rate at which enough requests are good, by --request-rate, "
                    "or for a trace with times by --time-scale unless --request-rate is given",
                    args.max_goodput_rate);
-  flags.add_value("--goodput-share", "SHARE", "of requests that is enough (default 0.99)",
+  flags.add_value("--goodput-share,--slo-share", "SHARE", "of requests that is enough (default 0.99)",
                   real(args.goodput_share, 0, false, 1, true));
 }
 

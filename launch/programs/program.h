@@ -33,6 +33,12 @@ inline constexpr CommandName kCommandNames[] = {
      "flags marked [list] are given, such as --tp 4,8 --page-size 1,64: the best setting, the Pareto front "
      "and a row for each (--report-dir then receives sweep.csv instead of requests.csv and steps.csv)",
      "tpsim", "tpsim-numeric"},
+    {"plan",
+     "What to launch on --gpus so many: searches the ways to share a model among them, backends and batches "
+     "for a "
+     "load and its service levels, and prints the best with the commands that start them (--report-dir then "
+     "receives plan.json, too)",
+     "tpsim", ""},
     {"generate", "Compute the tokens that a model generates", "tpsim-numeric", "tpsim-numeric"},
     {"verify", "Hold every backend, --tp and way to serve against a dense reference, by computing",
      "tpsim-numeric", "tpsim-numeric"},

@@ -153,8 +153,23 @@ proto::HardwareProfile parse_hardware(const std::string& text, const std::string
 
 std::vector<std::string> hardware_catalogue() { return catalogue::names("hardware"); }
 
-proto::HardwareProfile load_hardware(const std::string& hardware) {
-  const HardwareText text = text_of(hardware);
+namespace {
+
+// `make(text)`, or what this thread made of the same text the last time: thousands of settings of one sweep
+// ask for one GPU, and reading its JSON takes longer than all else of them.
+template <typename Make>
+auto made_of(const HardwareText& text, Make make) {
+  thread_local HardwareText last;
+  thread_local decltype(make(text)) made;
+  if (last.json != text.json || last.where != text.where) {
+    last = {};
+    made = make(text);
+    last = text;
+  }
+  return made;
+}
+
+proto::HardwareProfile whole_profile(const HardwareText& text) {
   proto::HardwareProfile profile = parse_hardware(text.json, text.where);
   const bool has_attention = std::any_of(profile.efficiencies().begin(), profile.efficiencies().end(),
                                          [](const proto::OperatorEfficiency& entry) {
@@ -164,8 +179,8 @@ proto::HardwareProfile load_hardware(const std::string& hardware) {
   return profile;
 }
 
-proto::HostProfile load_host(const std::string& hardware) {
-  const auto [json, where] = text_of(hardware);
+proto::HostProfile whole_host(const HardwareText& text) {
+  const auto& [json, where] = text;
   std::string host = kMeasuredHost;
   if (json.find(kHostKey) != std::string::npos)
     host = host_of(parse_object(json, where, "a hardware profile", "rank/catalogue/hardware"), where);
@@ -178,6 +193,14 @@ proto::HostProfile load_host(const std::string& hardware) {
         kHostKey, in_quotes(host), fmt::join(catalogue::names("hosts"), ", "));
   return parse_host(small_file(file, where, "a host profile"), file);
 }
+
+}  // namespace
+
+proto::HardwareProfile load_hardware(const std::string& hardware) {
+  return made_of(text_of(hardware), whole_profile);
+}
+
+proto::HostProfile load_host(const std::string& hardware) { return made_of(text_of(hardware), whole_host); }
 
 const proto::ConstantFit* find_constant_fit(const proto::HardwareProfile& profile,
                                             std::string_view constant) {

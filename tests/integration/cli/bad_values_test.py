@@ -24,7 +24,7 @@ TAKES = {
     "--num-conversations": {"0"}, "--system-prompts": {"0"}, "--duration": SMALL, "--think-time-mean": SMALL,
     "--compile-decode-seconds": SMALL, "--client-seconds": SMALL, "--tokenize-us": SMALL, "--launch-queue": {"0"},
     "--kernel-launch-us": {"1e-300"}, "--random-runs-before": {"3:1:2"},
-    "--document-probability": SMALL, "--page-size": {"1,,2"}, "--warmup-requests": {"0"},
+    "--document-probability": SMALL, "--router-balance-rel-threshold": SMALL, "--page-size": {"1,,2"}, "--warmup-requests": {"0"},
     "--priority-scheduling-preemption-threshold": {"-1", "0"}, "--ep-num-redundant-experts": {"0"}, "--pp-async-batch-depth": {"0"},
 }
 TAKES.update({f"--{name}-sigma": SMALL for name in ("system-prompt", "message", "document", "answer")})
@@ -46,6 +46,7 @@ def main():
         bases = {
             ("run",): place + load,
             ("compare",): place + load + ["--attention-backends", "fa3,triton"],
+            ("plan",): place + load + ["--gpus", "1", "--attention-backends", "fa3"],
             ("backends",): [],
             ("trace", "generate"): ["--output", "trace.jsonl", "--num-conversations", "2"],
         }

@@ -1,0 +1,249 @@
+#include "launch/plan/answer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "launch/report/comparison.h"
+#include "launch/report/comparison_table.h"
+#include "launch/report/json_writer.h"
+#include "launch/report/text_table.h"
+#include "launch/simulation/launch_line.h"
+#include "proto/base/text.h"
+
+namespace tpsim::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint32_t kPlanVersion = 1;
+constexpr std::array<std::string_view, 18> kFigures = {
+    "request_throughput", "total_throughput", "output_throughput", "mean_ttft_ms",     "p99_ttft_ms",
+    "mean_tpot_ms",       "p99_tpot_ms",      "mean_itl_ms",       "p99_itl_ms",       "mean_e2e_latency_ms",
+    "p99_e2e_latency_ms", "request_goodput",  "goodput_share",     "max_goodput_rate", "cache_hit_rate",
+    "peak_kv_usage",      "retractions",      "gpu_busy_fraction"};
+
+// Seconds of a kind of work, summed over the first rank's passes of a kind.
+struct Part {
+  std::string_view passes, work;
+  double seconds = 0;
+};
+
+std::vector<Part> parts_of(const proto::RunReport& run) {
+  const bool experts = std::ranges::any_of(run.calibration(), [](const proto::Calibration& row) {
+    return row.operator_class().starts_with("moe");
+  });
+  std::vector<Part> parts;
+  const auto add = [&](std::string_view passes, const proto::PassSeconds& seconds) {
+    parts.push_back({passes, "attention", seconds.attention()});
+    parts.push_back({passes, experts ? "matrix products and experts" : "matrix products", seconds.gemm()});
+    parts.push_back({passes, "links between GPUs", seconds.collective()});
+    parts.push_back({passes, "norms, sampling and the like", seconds.other()});
+    parts.push_back({passes, "the host's launches", seconds.launch()});
+    parts.push_back({passes, "waiting for other ranks", seconds.wait()});
+  };
+  const proto::RankReport& rank = run.ranks(0);
+  add("prefill", rank.prefill());
+  add("decode", rank.decode());
+  add("mixed passes", rank.mixed());
+  return parts;
+}
+
+std::string percent_of(double part, double whole) {
+  return whole > 0 ? fmt::format("{:.0f} %", 100 * part / whole) : "0 %";
+}
+
+const Settings* tied(const proto::ComparisonReport& report, const proto::RunReport& run) {
+  for (const proto::Tie& tie : report.ties()) {
+    if (tie.backend() == run.backend() && same(tie.settings(), run.settings()) && tie.difference() <= kAsGood)
+      return &tie.settings();
+  }
+  return nullptr;
+}
+
+std::string levels_sentence(const PlanQuestion& question, const ServerArgs& args,
+                            const proto::ComparisonReport& report, const PlanAnswer& answer) {
+  if (!args.goodput.any() || args.max_goodput_rate) return "";
+  const proto::RunReport& first = report.runs(answer.order.front());
+  const std::string share = format_real(100 * question.share);
+  if (holds(first, question.share))
+    return fmt::format("\nHolds: {:.2f} % of requests within {} (asked: {} %)\n", 100 * first.goodput_share(),
+                       to_string(args.goodput), share);
+  return fmt::format(
+      "\nNo setting holds: the best keeps {:.2f} % of requests within {}, not {} %; try more GPUs, a lower "
+      "rate or "
+      "wider levels\n",
+      100 * first.goodput_share(), to_string(args.goodput), share);
+}
+
+std::string searched(const PlanSpace& space, const PlanSearch& search) {
+  std::uint64_t refused = 0;
+  for (const auto& [reason, count] : search.refused) refused += count;
+  std::string text =
+      fmt::format("\nSearched: {} settings; {} cannot be carried out, {} are the same as others",
+                  space.settings.size(), refused, search.twins);
+  for (const PlanSearch::Round& round : search.rounds) {
+    text += fmt::format("; {} served {} requests", round.settings, round.requests);
+    if (&round == &search.rounds.front() && search.hopeless > 0)
+      text += fmt::format(" ({} were stopped, too slow to be among the best)", search.hopeless);
+  }
+  return text + "\n";
+}
+
+std::string explanation(const PlanSpace& space, const PlanSearch& search) {
+  std::vector<std::pair<std::uint32_t, std::string>> reasons;
+  for (const auto& [reason, count] : search.refused) reasons.emplace_back(count, reason);
+  std::ranges::stable_sort(reasons, [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string text = reasons.empty() ? "" : "\nCannot be carried out (settings, why):\n";
+  for (const auto& [count, reason] : reasons) text += fmt::format("  {:>6}  {}\n", count, reason);
+  const auto& others = space.backends.others;
+  if (others.refused_size() > 0) text += "\nBackends that cannot serve it:\n";
+  for (const proto::RefusedSetting& refused : others.refused())
+    text += fmt::format("  {}: {}\n", refused.settings().begin()->second, refused.reason());
+  for (const std::string& left_out : others.left_out()) text += fmt::format("\nLeft out: {}\n", left_out);
+  return text;
+}
+
+}  // namespace
+
+std::string bound_of(const proto::RunReport& run) {
+  std::string text;
+  if (run.ranks_size() > 0) {
+    const std::vector<Part> parts = parts_of(run);
+    double all = 0;
+    for (const Part& part : parts) all += part.seconds;
+    const Part& most = *std::ranges::max_element(parts, {}, &Part::seconds);
+    text = fmt::format("{} of {}: {} of the GPUs' busy time", most.work, most.passes,
+                       percent_of(most.seconds, all));
+  }
+  constexpr double kFull = 0.95, kIdle = 0.5;
+  if (run.peak_kv_usage() >= kFull)
+    text += fmt::format("; the KV pool is full at times ({} retractions)", run.retractions());
+  if (run.gpu_busy_fraction() < kIdle)
+    text += fmt::format("; GPUs are idle {:.0f} % of the time", 100 * (1 - run.gpu_busy_fraction()));
+  if (run.has_overload()) text += "; requests come faster than they are served";
+  return text;
+}
+
+double cost_per_million_tokens(const proto::RunReport& run, double gpu_hour_cost) {
+  return run.total_throughput() > 0 ? num_gpus(run) * gpu_hour_cost / 3600 / run.total_throughput() * 1e6 : 0;
+}
+
+PlanAnswer answer_plan(const PlanQuestion& question, const PlanSpace& space,
+                       const std::vector<std::size_t>& settings, const proto::ComparisonReport& report) {
+  PlanAnswer answer;
+  answer.order = rank_runs(report, question.share, static_cast<std::size_t>(report.runs_size()));
+  if (answer.order.empty()) return answer;
+  const bool held = holds(report.runs(answer.order.front()), question.share);
+  const auto simplest = std::ranges::min_element(answer.order, {}, [&](int i) {
+    const proto::RunReport& run = report.runs(i);
+    const bool eligible =
+        i == answer.order.front() || (tied(report, run) != nullptr && holds(run, question.share) == held);
+    return eligible ? run.settings_size() : report.sweep().axes_size() + 1;
+  });
+  std::rotate(answer.order.begin(), simplest, simplest + 1);
+  std::set<std::string> layouts;
+  for (const int i : answer.order) {
+    if (answer.shown.size() < kShown &&
+        layouts.insert(space.layouts[settings[static_cast<std::size_t>(i)]]).second)
+      answer.shown.push_back(i);
+  }
+  return answer;
+}
+
+std::string plan_text(const PlanQuestion& question, const ServerArgs& args, const PlanSpace& space,
+                      const PlanSearch& search, const std::vector<std::size_t>& settings,
+                      const proto::ComparisonReport& report, const PlanAnswer& answer, bool colour) {
+  TextTable table;
+  std::vector<std::string> head = {"  "};
+  if (question.gpus.size() > 1) head.emplace_back("GPUs");
+  append(head, goodput_heads(report));
+  append(head, {"tok/s/GPU", "TTFT ms", "p99", "TPOT ms", "p99", "latency s"});
+  if (question.gpu_hour_cost) head.emplace_back("cost/M tok");
+  table.rows.push_back(std::move(head));
+  std::string described, commands;
+  for (std::size_t rank = 0; rank < answer.shown.size(); ++rank) {
+    const proto::RunReport& run = report.runs(answer.shown[rank]);
+    const char* const mark = rank == 0 ? "*" : run.pareto() ? "+" : " ";
+    std::vector<std::string> row = {fmt::format("{}{}", mark, rank + 1)};
+    if (question.gpus.size() > 1) row.push_back(std::to_string(num_gpus(run)));
+    append(row, goodput_cells(report, run));
+    append(row, {format_figure(run.total_throughput() / num_gpus(run)), format_figure(run.mean_ttft_ms()),
+                 format_figure(run.p99_ttft_ms()), format_figure(run.mean_tpot_ms()),
+                 format_figure(run.p99_tpot_ms()), format_figure(run.mean_e2e_latency_ms() / 1e3)});
+    if (question.gpu_hour_cost)
+      row.push_back(format_figure(cost_per_million_tokens(run, *question.gpu_hour_cost)));
+    table.rows.push_back(std::move(row));
+    described += fmt::format("  {} {}\n    bound by {}\n", rank + 1, setting_name(report, run.settings()),
+                             bound_of(run));
+    const std::size_t setting = settings[static_cast<std::size_t>(answer.shown[rank])];
+    for (const std::string& command : launch_commands(space.settings[setting].args))
+      commands += fmt::format("  {} {}\n", rank + 1, command);
+  }
+  std::string text = no_server_lines(report) + to_text(table, colour);
+  text += "\n* proposed   + on the Pareto front of tokens/s against latency; one of each layout\n";
+  text += "\n" + described + levels_sentence(question, args, report, answer);
+  text += fmt::format("\nBest: {} ({})\n", setting_name(report, report.best_setting()), report.best_reason());
+  text += certainty_line(report);
+  const proto::RunReport& proposed = report.runs(answer.order.front());
+  if (!is_best(report, proposed))
+    text += fmt::format("Proposed: {}, with fewer flags and predicted to be as good within {:.0f} %\n",
+                        setting_name(report, proposed.settings()), 100 * kAsGood);
+  if (proposed.has_error_bands()) text += fmt::format("Likely if measured: {}\n", error_band_text(proposed));
+  text += "\nLaunch:\n" + commands + searched(space, search);
+  return question.explain ? text + explanation(space, search) : text;
+}
+
+Json plan_json(const PlanQuestion& question, const ServerArgs& args, const PlanSpace& space,
+               const PlanSearch& search, const std::vector<std::size_t>& settings,
+               const proto::ComparisonReport& report, const PlanAnswer& answer) {
+  const proto::RunReport& any = report.runs(0);
+  Json json = {{"version", kPlanVersion},
+               {"model", any.model()},
+               {"hardware", any.hardware()},
+               {"gpus", question.gpus},
+               {"trace", any.trace()}};
+  if (args.goodput.any()) {
+    json["slo"] = to_string(args.goodput);
+    json["slo_share"] = question.share;
+  }
+  json["best"] = Json::array();
+  for (const int i : answer.order) {
+    const proto::RunReport& run = report.runs(i);
+    const Json whole = to_json(run);
+    Json figures = Json::object();
+    for (const std::string_view name : kFigures) figures[std::string(name)] = whole.at(std::string(name));
+    if (question.gpu_hour_cost)
+      figures["cost_per_million_tokens"] = cost_per_million_tokens(run, *question.gpu_hour_cost);
+    const std::size_t setting = settings[static_cast<std::size_t>(i)];
+    Json one = {{"flags", whole.at("settings")},
+                {"gpus", num_gpus(run)},
+                {"holds", holds(run, question.share)},
+                {"pareto", run.pareto()},
+                {"figures", std::move(figures)},
+                {"bands", run.has_error_bands() ? whole.at("error_bands").at("bands") : Json::array()},
+                {"bound_by", bound_of(run)},
+                {"launch", launch_commands(space.settings[setting].args)}};
+    json["best"].push_back(std::move(one));
+  }
+  json["certainty"] = report.certainty();
+  json["ties"] = to_json(report).value("ties", Json::array());
+  json["searched"] = {{"settings", space.settings.size()},
+                      {"twins", search.twins},
+                      {"stopped", search.hopeless},
+                      {"rounds", Json::array()}};
+  for (const PlanSearch::Round& round : search.rounds)
+    json["searched"]["rounds"].push_back({{"requests", round.requests}, {"settings", round.settings}});
+  json["refused"] = Json::array();
+  for (const auto& [reason, count] : search.refused)
+    json["refused"].push_back({{"settings", count}, {"reason", reason}});
+  return json;
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,161 @@
+#include "launch/plan/plan_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/cli/flag_command.h"
+#include "launch/cli/flag_values.h"
+#include "launch/cli/terminal.h"
+#include "launch/flags/server_args.h"
+#include "launch/plan/answer.h"
+#include "launch/plan/search.h"
+#include "launch/plan/space.h"
+#include "launch/report/report_dir.h"
+#include "launch/simulation/launch_line.h"
+#include "launch/simulation/report_output.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
+#include "proto/base/text.h"
+#include "rank/parallel/farm.h"
+
+namespace tpsim::launch {
+namespace {
+
+constexpr std::uint64_t kMostGpus = 1024;
+
+struct PlanArgs : ServerArgs {
+  PlanQuestion question;
+};
+
+// "8", "4,8" or "4..32", which doubles from 4 on.
+std::vector<std::uint32_t> read_gpus(std::string_view flag, const std::string& value) {
+  std::vector<std::uint32_t> out;
+  const std::size_t dots = value.find("..");
+  if (dots == std::string::npos) {
+    for (const std::string& one : split_list(value))
+      out.push_back(static_cast<std::uint32_t>(parse_count(flag, one, 1, kMostGpus)));
+  } else {
+    const std::uint64_t from = parse_count(flag, value.substr(0, dots), 1, kMostGpus);
+    const std::uint64_t to = parse_count(flag, value.substr(dots + 2), from, kMostGpus);
+    for (std::uint64_t gpus = from; gpus <= to; gpus *= 2) out.push_back(static_cast<std::uint32_t>(gpus));
+  }
+  std::ranges::sort(out);
+  if (std::ranges::adjacent_find(out) != out.end())
+    throw_user_error("{} {}: names a number twice", flag, value);
+  return out;
+}
+
+void declare(FlagSet& flags, PlanArgs& args) {
+  declare_server_flags(flags, args, /*compare=*/true);
+  flags.group("Plan");
+  flags.add_value(
+      "--gpus", "N",
+      "GPUs to share out (required); 4,8 or 4..32, which doubles, for the smallest number that holds "
+      "--slo",
+      [&args](std::string_view flag, const std::string& value) {
+        args.question.gpus = read_gpus(flag, value);
+      });
+  flags.add_value("--gpu-hour-cost", "COST",
+                  "of one GPU for an hour, in any money: adds the cost of a million tokens",
+                  real(args.question.gpu_hour_cost, 0, false, 1e6, true));
+  flags.add_switch("--explain", "prints how many settings cannot be carried out, by reason",
+                   args.question.explain);
+}
+
+// What a plan cannot take of a comparison's flags.
+void check(PlanArgs& args, const FlagSet& flags, rank::MpiSession& session) {
+  if (args.question.gpus.empty()) throw_user_error("--gpus: is required, for example --gpus 8");
+  if (args.numeric())
+    throw_user_error(
+        "--executor numeric: computes on this machine, which tells nothing of GPUs; leave it out");
+  if (session.num_processes() > 1)
+    throw_user_error("tpsim plan: shares its settings out over threads (--jobs); leave mpirun out");
+  if (args.parallel.enable_dp_attention)
+    throw_user_error("--enable-dp-attention: `tpsim plan` finds that out; to settle it give --attn-dp-size");
+  for (const FlagSet::List& list : flags.lists()) {
+    for (const std::string_view other :
+         {"--hardware", "--request-rate", "--max-concurrency", "--time-scale", "--enable-dp-attention"}) {
+      if (list.flag == other)
+        throw_user_error("{}: takes one value here, a plan is for one GPU and one load; ask once for each",
+                         other);
+    }
+  }
+  if (!args.output_file.empty())
+    throw_user_error("--output-file {}: is of `tpsim run` and `tpsim compare`; use --report-dir",
+                     args.output_file);
+  if (args.all_attention_backends) args.all_attention_backends = false;  // as where none is named
+  args.question.share = args.goodput_share.value_or(args.question.share);
+  if (args.goodput_share && !args.goodput.any())
+    throw_user_error("--goodput-share {}: is of requests within --slo, for example --slo ttft:2000 tpot:50",
+                     format_real(*args.goodput_share));
+  if (!args.max_goodput_rate) args.goodput_share.reset();
+  ServerArgs one = args;
+  one.swept = true;
+  check_server_args(one, /*compare=*/true);
+}
+
+int plan(PlanArgs& args, FlagSet& flags, rank::MpiSession& session) {
+  set_up_logging(args, /*speaks=*/true);
+  check(args, flags, session);
+  const PlanSpace space = plan_space(flags, args, args.question.gpus);
+  std::optional<ReportDir> folder;
+  OutputFile* json = nullptr;
+  if (!args.report_dir.empty()) json = &folder.emplace(args.report_dir).open("plan.json");
+
+  const rank::ProcessGroup alone = session.process_group(1);
+  const std::uint32_t threads = args.jobs.value_or(rank::cores_of_process(alone));
+  PlanSearch search;
+  {
+    ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), "plan", "settings");
+    search = search_plan(args, space, args.question.share, threads, progress);
+  }
+  const StopFlag::Writing writing;
+  ServerArgs silent = args;
+  silent.quiet = true;
+  ReportOutput output(silent, ReportOutput::Kind::kSweep);
+  output.begin_sweep(space.axes);
+  // Where some hold the service levels, others are no answer.
+  const auto is_held = [&](const PlanSearch::Finalist& finalist) {
+    return holds(finalist.report, args.question.share);
+  };
+  const bool some_hold = std::ranges::any_of(search.finalists, is_held);
+  std::vector<std::size_t> settings;
+  for (const PlanSearch::Finalist& finalist : search.finalists) {
+    if (some_hold && !is_held(finalist)) continue;
+    settings.push_back(finalist.setting);
+    output.end_run(finalist.report, launch_commands(space.settings[finalist.setting].args));
+  }
+  output.plan(settings.size());
+  output.write();
+  const proto::ComparisonReport& report = output.report();
+  const PlanAnswer answer = answer_plan(args.question, space, settings, report);
+  if (answer.order.empty()) throw_user_error("--gpus: no setting can be compared: {}", report.best_reason());
+  if (json != nullptr) {
+    json->write(plan_json(args.question, args, space, search, settings, report, answer).dump(2) + "\n");
+    folder->commit_all();
+  }
+  if (!args.quiet) {
+    print(plan_text(args.question, args, space, search, settings, report, answer,
+                    shows_colours(STDOUT_FILENO)));
+    if (json != nullptr) print(fmt::format("\nReport: {}\n", (folder->path() / "report.html").string()));
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& command, rank::MpiSession& session, Action& action) {
+  add_flag_command<PlanArgs>(
+      command, action, [](FlagSet& flags, PlanArgs& args) { declare(flags, args); },
+      [&session](PlanArgs& args, FlagSet& flags) { return plan(args, flags, session); });
+}
+
+}  // namespace tpsim::launch

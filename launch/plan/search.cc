@@ -1,0 +1,313 @@
+#include "launch/plan/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "launch/deployment/images.h"
+#include "launch/report/comparison.h"
+#include "launch/simulation/goodput_search.h"
+#include "launch/simulation/parallel_loop.h"
+#include "launch/simulation/run_report.h"
+#include "launch/simulation/served_setting.h"
+#include "launch/simulation/stage.h"
+#include "launch/simulation/workload_args.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
+#include "scheduler/engine.h"
+
+namespace tpsim::launch {
+namespace {
+
+using Workload = scheduler::StreamedWorkload;
+
+constexpr double kSlack = 1.5;
+// Requests that settings serve before all of them, where these are more than twice as many.
+constexpr std::array<std::uint64_t, 2> kRounds = {300, 1000};
+
+// What came of a setting's first run.
+struct Candidate {
+  std::string refusal;
+  std::uint64_t hash = 0;  // of the deployment
+  proto::RunReport report;
+};
+
+// Stops where a run's clock has gone beyond `deadline` seconds, or somebody asks for it.
+class Deadline : public scheduler::NoRecords {
+ public:
+  Deadline(double deadline, const std::atomic<bool>& stop) : deadline_(deadline), stop_(stop) {}
+  bool on_progress(const scheduler::Progress& progress) override {
+    return !stop_ && (deadline_ <= 0 || progress.time <= deadline_);
+  }
+
+ private:
+  const double deadline_;
+  const std::atomic<bool>& stop_;
+};
+
+// The first requests of a workload, which must outlive it.
+class Beginning : public Workload {
+ public:
+  Beginning(const Workload& all, std::uint64_t requests)
+      : Workload(all.outline().name, all.outline().format, {}, [&all, requests] {
+          return [reader = all.read(), left = requests]() mutable {
+            if (left == 0) return std::shared_ptr<const scheduler::WorkloadRequest>();
+            --left;
+            return reader();
+          };
+        }) {}
+};
+
+class Search {
+ public:
+  Search(const ServerArgs& args, const PlanSpace& space, double share, std::uint32_t threads,
+         ProgressBar& progress)
+      : args_(args), space_(space), share_(share), threads_(threads), progress_(progress) {}
+
+  PlanSearch run() {
+    candidates_.resize(space_.settings.size());
+    open_load();
+    std::vector<std::size_t> left = try_all();
+    for (const std::uint64_t requests : kRounds) {
+      if (requests != kRounds.front()) try_longer(left, requests);
+      const bool last = requests == kRounds.back() || !beginning_;
+      left = best_of(left, last ? kFinalists : std::max(4 * kFinalists, left.size() / 4));
+      if (last) break;
+    }
+    serve_all(left);
+    return std::move(out_);
+  }
+
+ private:
+  // `work` for each of `settings`, on all threads.
+  void each(const std::vector<std::size_t>& settings, const std::string& label,
+            const std::function<void(std::size_t setting, const std::atomic<bool>& stop)>& work) {
+    progress_.set_label("plan: " + label);
+    parallel_loop(
+        settings.size(), threads_,
+        [&](std::size_t i, const std::atomic<bool>& stop) { work(settings[i], stop); },
+        [&](std::size_t done) {
+          progress_.update({.finished = done, .total = settings.size()});
+          if (StopFlag::requested()) throw Stopped();
+        });
+  }
+
+  // The load, whose images are placed by a model that can be served.
+  void open_load() {
+    std::map<std::string, std::uint32_t> refused;
+    for (const Setting& setting : space_.settings) {
+      const ResolvedSetting resolved = resolve_setting(setting);
+      if (!resolved.deployment) {
+        ++refused[resolved.refusal];
+        continue;
+      }
+      const Deployment& deployment = *resolved.deployment;
+      all_ = with_images_placed(args_, deployment.model, deployment.host, load_workload(args_));
+      return;
+    }
+    throw_user_error(
+        "{} (none of the {} settings can be carried out; this is why most cannot)",
+        std::ranges::max_element(refused, {}, [](const auto& reason) { return reason.second; })->first,
+        space_.settings.size());
+  }
+
+  // The first requests, or all where they are few.
+  void begin_with(std::uint64_t requests) {
+    beginning_.reset();
+    if (all_->outline().requests > 2 * requests) beginning_ = std::make_unique<Beginning>(*all_, requests);
+  }
+  const Workload& beginning() const { return beginning_ ? *beginning_ : *all_; }
+  std::string label() const { return fmt::format("{} requests", beginning().outline().requests); }
+  void note_round(std::size_t settings) {
+    out_.rounds.push_back({beginning().outline().requests, static_cast<std::uint32_t>(settings)});
+  }
+
+  // A setting's run of the beginning; it is refused where it cannot be carried out or serve any of the load,
+  // and has no report where another setting of the same deployment has one.
+  void try_one(std::size_t i, double deadline, bool claims, const std::atomic<bool>& stop) {
+    Candidate& candidate = candidates_[i];
+    ResolvedSetting resolved = resolve_setting(space_.settings[i]);
+    check_setting(beginning().outline(), resolved);
+    candidate.refusal = resolved.refusal;
+    if (!resolved.deployment) return;
+    const Deployment& deployment = *resolved.deployment;
+    if (claims) {
+      candidate.hash = deployment.configuration_hash();
+      const std::lock_guard lock(mutex_);
+      if (!served_by_.try_emplace(candidate.hash, i).second) return;
+    }
+    const ServerArgs& args = resolved.setting->args;
+    const PricedReplicas replicas(deployment);
+    Deadline until(deadline, stop);
+    proto::RunReport report =
+        scheduler::run_workload(deployment.scheduler, load_config(args, deployment, beginning().outline()),
+                                beginning(), replicas.executors(), until);
+    if (args.max_goodput_rate && !report.stopped_early())
+      add_goodput(search_max_goodput_rate(
+                      args, deployment, beginning(), [](double) {}, until),
+                  report);
+    // What a ranking needs.
+    report.clear_timeline();
+    report.clear_ttft_histogram();
+    report.clear_tpot_histogram();
+    report.clear_itl_histogram();
+    report.set_tp_size(args.tp_size);
+    if (args.parallel.pp_size > 1) report.set_pp_size(args.parallel.pp_size);
+    candidate.report = std::move(report);
+  }
+
+  // Seconds beyond which a run of the beginning is hopeless, by that of `best`.
+  double deadline_of(const proto::RunReport& best) const {
+    if (args_.max_goodput_rate || best.duration() <= 0) return 0;
+    if (!best.has_request_goodput()) return kSlack * best.duration();
+    if (best.request_goodput() <= 0) return 0;
+    return kSlack * static_cast<double>(beginning().outline().requests) / best.request_goodput();
+  }
+
+  // Every setting serves the beginning of the load. Returns those that are left.
+  std::vector<std::size_t> try_all() {
+    begin_with(kRounds.front());
+    // The first of each layout serve it to its end; the best of them says how long others may take.
+    std::set<std::string> layouts;
+    std::vector<std::size_t> first, others;
+    for (std::size_t i = 0; i < candidates_.size(); ++i)
+      (layouts.insert(space_.layouts[i] + std::to_string(space_.gpus[i])).second ? first : others)
+          .push_back(i);
+    each(first, label(),
+         [this](std::size_t i, const std::atomic<bool>& stop) { try_one(i, 0, /*claims=*/true, stop); });
+    std::map<std::uint32_t, double> deadlines;  // by GPUs
+    for (const std::size_t i : first) {
+      const double deadline = deadline_of(candidates_[i].report);
+      double& known = deadlines[space_.gpus[i]];
+      if (deadline > 0 && (known <= 0 || deadline < known)) known = deadline;
+    }
+    each(others, label(), [&](std::size_t i, const std::atomic<bool>& stop) {
+      try_one(i, deadlines.at(space_.gpus[i]), /*claims=*/true, stop);
+    });
+    return those_left();
+  }
+
+  // Of equal deployments the first one, whichever has served.
+  std::vector<std::size_t> those_left() {
+    std::vector<std::size_t> left;
+    std::size_t served_settings = 0;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      Candidate& candidate = candidates_[i];
+      if (!candidate.refusal.empty()) {
+        ++out_.refused[candidate.refusal];
+        continue;
+      }
+      const auto served = served_by_.find(candidate.hash);
+      if (served == served_by_.end()) {
+        ++out_.twins;
+        continue;
+      }
+      if (served->second != i) candidate.report = std::move(candidates_[served->second].report);
+      served_by_.erase(served);
+      ++served_settings;
+      if (candidate.report.stopped_early())
+        ++out_.hopeless;
+      else
+        left.push_back(i);
+    }
+    note_round(served_settings);
+    return left;
+  }
+
+  void try_longer(const std::vector<std::size_t>& left, std::uint64_t requests) {
+    begin_with(requests);
+    note_round(left.size());
+    each(left, label(),
+         [this](std::size_t i, const std::atomic<bool>& stop) { try_one(i, 0, /*claims=*/false, stop); });
+  }
+
+  // The best `count` of each number of GPUs, and the best of each layout.
+  std::vector<std::size_t> best_of(const std::vector<std::size_t>& left, std::size_t count) {
+    std::set<std::size_t> chosen;
+    for (const std::uint32_t gpus : std::set<std::uint32_t>(space_.gpus.begin(), space_.gpus.end())) {
+      proto::ComparisonReport report;
+      std::vector<std::size_t> settings;
+      for (const std::size_t i : left) {
+        if (space_.gpus[i] != gpus) continue;
+        *report.add_runs() = std::move(candidates_[i].report);
+        settings.push_back(i);
+      }
+      std::set<std::string> layouts;
+      std::size_t taken = 0;
+      for (const int rank : rank_runs(report, share_, settings.size())) {
+        const std::size_t i = settings[static_cast<std::size_t>(rank)];
+        if (layouts.insert(space_.layouts[i]).second || taken < count) chosen.insert(i);
+        ++taken;
+      }
+    }
+    if (chosen.empty())
+      throw_user_error(
+          "--gpus: none of {} settings served a request of the load; see --context-length and the lengths of "
+          "its "
+          "prompts",
+          candidates_.size());
+    return {chosen.begin(), chosen.end()};
+  }
+
+  void serve_all(const std::vector<std::size_t>& chosen) {
+    std::vector<proto::RunReport> reports(space_.settings.size());
+    beginning_.reset();
+    note_round(chosen.size());
+    each(chosen, label(), [&](std::size_t i, const std::atomic<bool>& stop) {
+      ResolvedSetting resolved = resolve_setting(space_.settings[i]);
+      const std::function<bool()> go_on = [&stop] { return !stop; };
+      reports[i] = serve_setting(resolved, *all_, go_on);
+    });
+    for (const std::size_t i : chosen) out_.finalists.push_back({i, std::move(reports[i])});
+  }
+
+  const ServerArgs& args_;
+  const PlanSpace& space_;
+  const double share_;
+  const std::uint32_t threads_;
+  ProgressBar& progress_;
+  std::unique_ptr<const Workload> all_, beginning_;
+  std::vector<Candidate> candidates_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::size_t> served_by_;  // the setting that serves, by the hash of its deployment
+  PlanSearch out_;
+};
+
+}  // namespace
+
+bool holds(const proto::RunReport& run, double share) {
+  if (run.has_max_goodput_search()) return run.max_goodput_search().outcome() != "unreachable";
+  return !run.has_goodput_share() || run.goodput_share() >= share;
+}
+
+std::vector<int> rank_runs(const proto::ComparisonReport& report, double share, std::size_t count) {
+  std::vector<const proto::RunReport*> holding, others;
+  for (const proto::RunReport* run : comparable_runs(report))
+    (holds(*run, share) ? holding : others).push_back(run);
+  std::vector<int> out;
+  for (std::vector<const proto::RunReport*>* const runs : {&holding, &others}) {
+    while (!runs->empty() && out.size() < count) {
+      const proto::RunReport* const best = choose_among(report, *runs).best;
+      for (int i = 0; i < report.runs_size(); ++i) {
+        if (&report.runs(i) == best) out.push_back(i);
+      }
+      std::erase(*runs, best);
+    }
+  }
+  return out;
+}
+
+PlanSearch search_plan(const ServerArgs& args, const PlanSpace& space, double share, std::uint32_t threads,
+                       ProgressBar& progress) {
+  return Search(args, space, share, threads, progress).run();
+}
+
+}  // namespace tpsim::launch

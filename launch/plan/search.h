@@ -1,0 +1,52 @@
+// The best settings of a space: what cannot be carried out is refused, what is the same as another is left
+// out, the rest serves the beginning of the load, and the best of that all of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launch/cli/terminal.h"
+#include "launch/flags/server_args.h"
+#include "launch/plan/space.h"
+#include "proto/report.pb.h"
+
+namespace tpsim::launch {
+
+struct PlanSearch {
+  std::map<std::string, std::uint32_t> refused;  // settings by the sentence that refuses them
+  std::uint32_t twins = 0;  // settings that come to the same deployment as one with fewer flags
+  struct Round {
+    std::uint64_t requests = 0;  // the first so many of the load
+    std::uint32_t settings = 0;  // that served them
+  };
+  std::vector<Round> rounds;   // the last one is of all requests, by the finalists
+  std::uint32_t hopeless = 0;  // of the first round, too slow to be among the best; see search_plan()
+  struct Finalist {
+    std::size_t setting = 0;  // of the space
+    proto::RunReport report;  // of all of the load
+  };
+  std::vector<Finalist> finalists;  // in the order of the space
+};
+
+// Serves every setting of `space` on `threads` threads of this process. All serve the first 300 requests, a
+// quarter 1,000, and kFinalists of each number of GPUs all of them, each time with the best of each layout; a
+// load of no more than twice as many is served whole at once. A setting whose clock runs beyond what 1.5
+// times the time of the best of the layouts' first settings allows (of requests within their service levels,
+// where there are levels, in the time it took) can be none of the best, and is stopped. Ranks are those of
+// rank_runs(); the outcome does not depend on `threads`. Throws UserError where no setting can be carried
+// out, Stopped after a signal.
+inline constexpr std::size_t kFinalists = 16;
+PlanSearch search_plan(const ServerArgs& args, const PlanSpace& space, double share, std::uint32_t threads,
+                       ProgressBar& progress);
+
+// Positions of the first `count` of the report's runs, best first: those whose share of requests within the
+// service levels is at least `share` before others, each of the two by the rule of choose_among(). Runs that
+// may not be compared are left out. `share`: of no meaning without service levels.
+std::vector<int> rank_runs(const proto::ComparisonReport& report, double share, std::size_t count);
+// Whether the run keeps `share` of its requests within the service levels; without any, it does.
+bool holds(const proto::RunReport& run, double share);
+
+}  // namespace tpsim::launch

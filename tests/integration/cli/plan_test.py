@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""`tpsim plan`: its answer is that of trying all, and its commands are launch lines that `tpsim run` takes.
+
+Usage: plan_test.py TPSIM [CLASS ...]
+"""
+
+import itertools
+import json
+import os
+import re
+import shlex
+import subprocess
+
+from command_line import CommandLine, main
+
+LOAD = ["--dataset-name", "random", "--num-prompts", "80", "--random-input-len", "2048", "--random-output-len", "64",
+        "--random-range-ratio", "0.2", "--request-rate", "20"]
+LEVELS = ["--slo", "ttft:1000", "tpot:30"]
+
+
+class Plan(CommandLine):
+    def plan(self, *words, model="llama-3.1-8b", gpus="2", load=(*LOAD, *LEVELS)):
+        report = os.path.join(self.folder, "plan")
+        done = self.tpsim("plan", "--model-path", model, "--hardware", "h200-sxm", "--gpus", gpus, *load, "--report-dir",
+                          report, *words, timeout=200)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(report, "plan.json")) as file:
+            return json.load(file), done
+
+    def run_of(self, command, load, name="one"):
+        """The report of `tpsim run` with a pasted launch line."""
+        report = os.path.join(self.folder, name)
+        done = self.tpsim("run", *shlex.split(command), "--hardware", "h200-sxm", *load, "--report-dir", report)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.result(report)
+
+    def test_commands_are_launch_lines_with_the_figures_that_were_printed(self):
+        plan, done = self.plan("--attention-backends", "fa3,flashinfer+fa3")
+        self.assertGreaterEqual(len(plan["best"]), 5)
+        for best in plan["best"][:6]:
+            self.assertEqual(len(best["launch"]), 1)
+            self.assertIn(f" {best['launch'][0]}\n", done.stdout + "\n ".join(["", *best["launch"], ""]))
+            again = self.run_of(best["launch"][0], (*LOAD, *LEVELS))
+            for name, value in best["figures"].items():
+                self.assertEqual(again[name], value, f"{name} of {best['launch'][0]}")
+            self.assertEqual(again["error_bands"]["bands"], best["bands"])
+        self.assertIn(f"\n  1 {plan['best'][0]['launch'][0]}\n", done.stdout)
+        self.assertIn("bound by", done.stdout)
+        self.assertEqual(sorted(os.listdir(os.path.join(self.folder, "plan"))),
+                         ["plan.json", "report.html", "report.json", "sweep.csv"])
+
+    def test_the_answer_is_that_of_trying_all(self):
+        """A space that is small enough to try, and a load that is long enough to be begun with a part of it."""
+        trace = os.path.join(self.folder, "t.jsonl")
+        made = self.tpsim("trace", "generate", "--output", trace, "--num-conversations", "500", "--seed", "3")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        load = ["--trace", trace, "--slo", "ttft:500", "tpot:12"]
+        plan, _ = self.plan("--attention-backends", "fa3,triton", "--chunked-prefill-size", "1024,8192", load=load)
+        self.assertGreater(len(plan["searched"]["rounds"]), 1)
+        tried = []
+        layouts = [["--tp-size", "2"], ["--tp-size", "1", "--pp-size", "2"],
+                   ["--tp-size", "1", "--dp-size", "2", "--router-policy", "cache_aware"],
+                   ["--tp-size", "1", "--dp-size", "2", "--router-policy", "round_robin"]]
+        choices = itertools.product(layouts, (["fa3"], ["triton"]), ("1024", "8192"), ([], ["--enable-mixed-chunk"]),
+                                    ("fcfs", "lpm"))
+        for i, (layout, backend, chunk, mixed, policy) in enumerate(choices):
+            words = [*layout, "--attention-backend", *backend, "--chunked-prefill-size", chunk, *mixed,
+                     "--schedule-policy", policy]
+            run = self.run_of(shlex.join(["sglang", "serve", "--model-path", "llama-3.1-8b", *words]), load, f"r{i}")
+            tried.append((run["request_goodput"], run["mean_e2e_latency_ms"], words))
+        most = max(goodput for goodput, _, _ in tried)
+        latency = min(latency for goodput, latency, _ in tried if goodput >= 0.99 * most)
+        best = max(plan["best"], key=lambda best: best["figures"]["request_goodput"])
+        self.assertEqual(best["figures"]["request_goodput"], most)
+        proposed = plan["best"][0]["figures"]
+        self.assertGreaterEqual(proposed["request_goodput"], 0.97 * most)
+        self.assertLessEqual(proposed["mean_e2e_latency_ms"], 1.03 * latency)
+
+    def test_threads_change_nothing(self):
+        seen = []
+        for jobs in ("1", "3"):
+            self.plan("--attention-backends", "fa3,triton", "--jobs", jobs)
+            seen.append({name: self.read(os.path.join(self.folder, "plan", name))
+                         for name in ("plan.json", "report.json", "sweep.csv")})
+        self.assertEqual(*seen)
+
+    def test_the_smallest_number_that_holds(self):
+        load = [*LOAD[:-1], "12", "--slo", "ttft:1500", "tpot:60", "e2e:8000"]
+        words = ("--attention-backends", "fa3", "--chunked-prefill-size", "8192", "--gpu-hour-cost", "2.5")
+        plan, done = self.plan(*words, gpus="1..4", load=load)
+        self.assertEqual(plan["gpus"], [1, 2, 4])
+        self.assertTrue(plan["best"][0]["holds"], done.stdout)
+        fewer = [best["gpus"] for best in plan["best"] if best["holds"]]
+        self.assertEqual(plan["best"][0]["gpus"], min(fewer))
+        figures = plan["best"][0]["figures"]
+        self.assertAlmostEqual(figures["cost_per_million_tokens"],
+                               plan["best"][0]["gpus"] * 2.5 / 3600 / figures["total_throughput"] * 1e6)
+
+    def test_what_cannot_be_carried_out_is_counted(self):
+        plan, done = self.plan("--attention-backends", "fa3", "--explain", "--chunked-prefill-size", "8192", gpus="16")
+        counted = sum(refused["settings"] for refused in plan["refused"])
+        self.assertGreater(counted, 0)
+        self.assertIn(f"{counted} cannot be carried out", done.stdout)
+        self.assertRegex(done.stdout, r"\n +\d+  --[^\n]*one node")
+
+    def test_a_model_with_experts(self):
+        plan, _ = self.plan("--attention-backends", "fa3", "--chunked-prefill-size", "8192", model="deepseek-v3",
+                            gpus="8", load=(*LOAD[:-1], "2", *LEVELS))
+        flags = {tuple(sorted(best["flags"])) for best in plan["best"]}
+        self.assertTrue(any("ep_size" in names for names in flags), flags)
+        self.assertTrue(any("attn_dp_size" in names for names in flags), flags)
+        for best in plan["best"]:
+            if "attn_dp_size" in best["flags"]:
+                self.run_of(best["launch"][0], (*LOAD[:-1], "2", *LEVELS))
+                break
+
+    def test_refusals(self):
+        base = ["plan", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", *LOAD]
+        self.assert_refused(base, "--gpus: is required")
+        self.assert_refused([*base, "--gpus", "0"], "--gpus 0")
+        self.assert_refused([*base, "--gpus", "8..4"], "--gpus")
+        self.assert_refused([*base, "--gpus", "2", "--tp", "3"], "--gpus 2: cannot be shared out")
+        self.assert_refused([*base, "--gpus", "2", "--slo-share", "0.9"], "--slo")
+        self.assert_refused([*base, "--gpus", "2", "--max-concurrency", "1,2"], "--max-concurrency: takes one value")
+        self.assert_refused([*base, "--gpus", "2", "--enable-dp-attention"], "--attn-dp-size")
+        self.assert_refused([*base, "--gpus", "2", "--executor", "numeric"], "--executor numeric")
+        self.assert_refused([*base, "--gpus", "2"], "mpirun", processes=2)
+        self.assert_refused([*base[:2], "llama-3.1-405b", *base[3:], "--gpus", "1"], "weights take", "none of the")
+
+
+class Pasted(CommandLine):
+    """What a page says to paste, behind `tpsim run`."""
+
+    def test_a_launch_line_runs_as_it_is(self):
+        load = ["--hardware", "h200-sxm", *LOAD]
+        plain = self.tpsim("run", "--model-path", "llama-3.1-8b", "--tp", "2", *load)
+        for line in ("python3 -m sglang.launch_server", "sglang serve",
+                     "SGLANG_VLM_CACHE_SIZE_MB=50 /usr/bin/python -m sglang.launch_server"):
+            done = self.tpsim("run", *line.split(), "--model-path", "meta-llama/Llama-3.1-8B-Instruct", "--tp", "2",
+                              *load)
+            self.assertEqual((done.returncode, done.stderr, done.stdout), (0, "", plain.stdout))
+        done = self.tpsim("run", "CUDA_VISIBLE_DEVICES=0,1", "python3", "-m", "sglang.launch_server", "--model-path",
+                          "llama-3.1-8b", "--tp", "2", *load)
+        self.assertEqual((done.returncode, done.stdout), (0, plain.stdout))
+        self.assertRegex(done.stderr, r"\Atpsim: warning: CUDA_VISIBLE_DEVICES: [^\n]+\n\Z")
+
+    def test_all_refusals_come_at_once(self):
+        base = ["run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", *LOAD]
+        self.assert_refused([*base, "--enable-lora", "--nnodes", "2", "--no-such-thing", "3", "--dcp-size", "2"],
+                            "--enable-lora: ", "--nnodes: ", "--no-such-thing: unknown flag", "--dcp-size: ")
+
+    def test_a_trace_of_standard_input(self):
+        trace = self.trace()
+        words = [self.program, "run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--trace"]
+        with open(trace, "rb") as file:
+            piped = subprocess.run([*words, "-"], stdin=file, capture_output=True, text=True, timeout=60)
+        plain = subprocess.run([*words, trace], capture_output=True, text=True, timeout=60)
+        self.assertEqual((piped.returncode, piped.stderr, piped.stdout), (0, "", plain.stdout))
+
+    def test_help(self):
+        self.assertEqual(self.tpsim("help").stdout, self.tpsim("--help").stdout)
+        self.assertEqual(self.tpsim("help", "plan").stdout, self.tpsim("plan", "--help").stdout)
+        self.assertRegex(self.tpsim("help", "plan").stdout, re.compile(r"--gpus N .*--explain", re.S))
+
+    def test_the_nearest_models_are_named(self):
+        self.assert_refused(["run", "--model-path", "llama-3.1-9b", "--hardware", "h200-sxm", *LOAD],
+                            "did you mean llama-3.1-8b, llama-3.1-70b")
+
+
+if __name__ == "__main__":
+    main()
