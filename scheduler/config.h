@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kvcache/pools/pool.h"
+#include "scheduler/disaggregation/config.h"
 #include "scheduler/records.h"
 #include "scheduler/releases/sglang_release.h"
 #include "scheduler/router/router.h"
@@ -109,6 +110,7 @@ struct SchedulerConfig {
   SpeculationConfig speculation;
   DataParallelConfig data_parallel;  // the other options are those of one rank
   PipelineConfig pipeline;
+  DisaggregationConfig disaggregation;
   bool send_tokens = false;  // batches carry the tokens of their extend part (numeric execution, recordings)
   std::vector<std::uint32_t> eos_token_ids;  // end a request whose sampling does not ignore them
   bool check_invariants = false;             // allocated + free + cached = pool, after every step
@@ -192,7 +194,8 @@ struct LoadConfig {
   std::uint32_t warmup_requests = 0;
   bool flush_cache = false;  // the run begins with an empty cache
   FrontEndConfig front_end;  // of each replica
-  RouterConfig router;       // where there are several
+  RouterConfig router;       // where there are several; of prefill servers, where these are apart
+  RouterConfig decode_router;
 };
 
 }  // namespace tpsim::scheduler

@@ -49,9 +49,9 @@ std::size_t DataParallelGroup::dispatch() {
 }
 
 DataParallelGroup::Load DataParallelGroup::load_of(const Rank& rank) {
-  Load load{rank.scheduler->waiting_queue().size() + rank.scheduler->num_running(),
-            rank.scheduler->pool().use(kvcache::kKvPool).held};
-  for (const Req* req : rank.scheduler->waiting_queue()) load.tokens += req->full_len();
+  Load load = rank.scheduler->waiting();
+  load.requests += rank.scheduler->num_running();
+  load.tokens += rank.scheduler->pool().use(kvcache::kKvPool).held;
   return load;
 }
 
@@ -226,6 +226,12 @@ void DataParallelGroup::process_batch_result(LockstepBatch& batch, double now, P
   }
 }
 
+double DataParallelGroup::next_transfer_time() const {
+  double next = RequestSource::kNever;
+  for (const Rank& rank : ranks_) next = std::min(next, rank.scheduler->next_transfer_time());
+  return next;
+}
+
 bool DataParallelGroup::on_idle(bool more_to_come) {
   bool again = false;
   for (Rank& rank : ranks_) again = rank.scheduler->on_idle(more_to_come) || again;
@@ -265,7 +271,7 @@ void DataParallelGroup::write_states(proto::RunReport& report) const {
 
 DataParallelGroup::Totals DataParallelGroup::totals_of(std::size_t rank) const {
   const Scheduler& scheduler = *ranks_[rank].scheduler;
-  Totals totals = {scheduler.waiting_queue().size(), scheduler.num_running(), {}};
+  Totals totals = {scheduler.num_waiting(), scheduler.num_running(), {}};
   for (std::size_t i = 0; i < kvcache::kPools; ++i)
     totals.pools[i] = scheduler.pool().use(static_cast<kvcache::Pool>(i));
   return totals;

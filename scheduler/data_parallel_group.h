@@ -71,6 +71,8 @@ class DataParallelGroup {
   void take_sampled(LockstepBatch& batch, const StepOutcome& outcome);
   // Adds what the pass produced to `result`, rank by rank.
   void process_batch_result(LockstepBatch& batch, double now, PassResult& result);
+  // As Scheduler's, of the rank where it is first.
+  double next_transfer_time() const;
   // As Scheduler::on_idle(), of every rank. REQUIRES: no pass is out.
   bool on_idle(bool more_to_come);
 
@@ -88,6 +90,7 @@ class DataParallelGroup {
   Totals totals() const;
   Totals totals_of(std::size_t rank) const;
   const Scheduler& scheduler(std::size_t rank) const { return *ranks_[rank].scheduler; }
+  Scheduler& scheduler(std::size_t rank) { return *ranks_[rank].scheduler; }
   // What a dispatcher balances: requests that run or wait, and the tokens that they hold or ask for.
   using Load = RoutedReplicas::Load;
   Load load() const;

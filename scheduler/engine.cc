@@ -7,14 +7,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "proto/base/stop_flag.h"
 #include "proto/report.pb.h"
 #include "scheduler/config.h"
+#include "scheduler/disaggregation/kv_link.h"
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"
 #include "scheduler/records.h"
@@ -45,6 +48,10 @@ RequestRecord record_of(const Req& req, RequestState state, double time) {
   record.output_ids = req.output_ids;
   record.prompt_logits = req.prompt_logits;
   return record;
+}
+
+std::uint32_t size_of(const Fleet& fleet) {
+  return static_cast<std::uint32_t>(fleet.servers.size() + fleet.decode.size());
 }
 
 void write_speculation(const SpeculationConfig& config, const std::vector<std::uint64_t>& accepted,
@@ -89,15 +96,17 @@ void add_replica(const proto::RunReport& replica, proto::RunReport& report) {
 class RunRecorder {
  public:
   // All references must outlive it.
-  RunRecorder(const SchedulerConfig& config, const LoadConfig& load, const Offered& offered,
-              std::uint32_t replicas, RunObserver& observer)
-      : speculation_(config.speculation),
+  RunRecorder(const Fleet& fleet, const LoadConfig& load, const Offered& offered, RunObserver& observer)
+      : speculation_(fleet.servers.front().config->speculation),
         offered_(offered),
         observer_(observer),
-        metrics_(load.goodput, config.pipeline.staged(), replicas),
+        metrics_(load.goodput, fleet.servers.front().config->pipeline.staged(), size_of(fleet)),
         overload_(offered.rate, offered.last_arrival),
-        first_token_seconds_(replicas > 1 ? load.router.first_token_seconds : 0),
-        of_replicas_(replicas > 1 ? replicas : 0) {}
+        first_token_seconds_(size_of(fleet) > 1 ? load.router.first_token_seconds : 0),
+        of_replicas_(size_of(fleet) > 1 ? size_of(fleet) : 0) {
+    for (std::uint32_t i = 0; !fleet.decode.empty() && i < of_replicas_.size(); ++i)
+      of_replicas_[i].set_role(i < fleet.servers.size() ? "prefill" : "decode");
+  }
 
   // What happens between the two is a warm-up, of which nothing is kept; nor of what schedulers counted.
   void begin_warm_up() { warming_up_ = true; }
@@ -126,20 +135,25 @@ class RunRecorder {
     }
     observer_.on_step(record);
   }
-  void on_finished(const Req& req, RequestState state, double time, std::uint32_t replica) {
+  // `prefiller`: which prefilled it, where that was another one.
+  void on_finished(const Req& req, RequestState state, double time, std::uint32_t replica,
+                   std::optional<std::uint32_t> prefiller) {
     if (warming_up_) return;
     RequestRecord record = record_of(req, state, time);
     record.replica = replica;
+    record.prefill_replica = prefiller;
     if (record.first_token_time > 0)
       record.first_token_time = std::min(record.first_token_time + first_token_seconds_, time);
     metrics_.on_request(record);
     if (!of_replicas_.empty()) {
       proto::ReplicaReport& of_replica = of_replicas_[replica];
+      proto::ReplicaReport& of_prefiller = of_replicas_[prefiller.value_or(replica)];
       of_replica.set_requests(of_replica.requests() + 1);
+      if (prefiller) of_prefiller.set_requests(of_prefiller.requests() + 1);
       if (state == RequestState::kCompleted) {
-        of_replica.set_input_tokens(of_replica.input_tokens() + record.input_tokens);
+        of_prefiller.set_input_tokens(of_prefiller.input_tokens() + record.input_tokens);
         of_replica.set_output_tokens(of_replica.output_tokens() + record.output_tokens);
-        of_replica.set_cached_tokens(of_replica.cached_tokens() + record.cached_tokens);
+        of_prefiller.set_cached_tokens(of_prefiller.cached_tokens() + record.cached_tokens);
       }
     }
     if (state != RequestState::kUnfinished) overload_.on_request(record);
@@ -159,8 +173,10 @@ class RunRecorder {
     double end = 0;
     for (std::uint32_t i = 0; i < replicas.size(); ++i) {
       const DataParallelGroup& schedulers = replicas[i]->schedulers();
-      if (stopped_early)
-        for (const Req* req : schedulers.unfinished()) on_finished(*req, RequestState::kUnfinished, 0, i);
+      // What is prefilled elsewhere is the decode server's, too.
+      if (stopped_early && (of_replicas_.empty() || of_replicas_[i].role() != "prefill"))
+        for (const Req* req : schedulers.unfinished())
+          on_finished(*req, RequestState::kUnfinished, 0, i, std::nullopt);
       report.set_retractions(report.retractions() + schedulers.retractions());
       report.set_evicted_tokens(report.evicted_tokens() + schedulers.evicted_tokens());
       proto::RunReport of_replica;
@@ -232,23 +248,28 @@ class DueTimes {
 };
 
 // Replicas, one source, the virtual clock: whichever comes first happens first.
-class Run : private RoutedReplicas {
+class Run {
  public:
-  Run(const SchedulerConfig& config, const LoadConfig& load, const StreamedWorkload& workload,
-      std::span<Executor* const> executors, RunObserver& observer, Checkpoints* checkpoints)
+  Run(const Fleet& fleet, const LoadConfig& load, const StreamedWorkload& workload, RunObserver& observer,
+      Checkpoints* checkpoints)
       : offer_(load),
         workload_(workload),
         observer_(observer),
         checkpoints_(checkpoints),
         load_(load, workload),
         source_(&load_),
-        in_flight_(executors.size()),
-        due_(executors.size()),
-        recorder_(config, load, load_.offered(), static_cast<std::uint32_t>(executors.size()), observer) {
-    if (executors.size() > 1) router_ = make_router(load.router, executors.size());
-    for (Executor* executor : executors)
-      workers_.push_back(std::make_unique<Worker>(*this, static_cast<std::uint32_t>(workers_.size()), config,
-                                                  load.front_end, *executor));
+        servers_(*this, load.router, 0, static_cast<std::uint32_t>(fleet.servers.size())),
+        in_flight_(size_of(fleet)),
+        due_(size_of(fleet)),
+        recorder_(fleet, load, load_.offered(), observer) {
+    for (const std::vector<FleetServer>* servers : {&fleet.servers, &fleet.decode})
+      for (const FleetServer& server : *servers)
+        workers_.push_back(std::make_unique<Worker>(*this, static_cast<std::uint32_t>(workers_.size()),
+                                                    *server.config, load.front_end, *server.executor));
+    if (fleet.decode.empty()) return;
+    decoders_.emplace(*this, load.decode_router, servers_.size,
+                      static_cast<std::uint32_t>(fleet.decode.size()));
+    links_.emplace(fleet.link, fleet.servers.size(), fleet.decode.size());
   }
 
   proto::RunReport run() {
@@ -271,6 +292,30 @@ class Run : private RoutedReplicas {
   }
 
  private:
+  // Servers of one kind, and who chooses among them.
+  struct Group final : RoutedReplicas {
+    Group(const Run& run, const RouterConfig& config, std::uint32_t first, std::uint32_t size)
+        : run(run), first(first), size(size), router(size > 1 ? make_router(config, size) : nullptr) {}
+
+    std::span<const std::uint64_t> in_flight() const override {
+      return std::span(run.in_flight_).subspan(first, size);
+    }
+    Load load(std::size_t replica) const override {
+      return run.workers_[first + replica]->replica.schedulers().load();
+    }
+    std::uint32_t choose(const RequestSource::Sent& sent) const {
+      if (router == nullptr) return first;
+      return first + static_cast<std::uint32_t>(router->choose(*sent.request, sent.time, *this));
+    }
+    void restart_clock() const {
+      if (router != nullptr) router->restart_clock();
+    }
+
+    const Run& run;
+    const std::uint32_t first, size;
+    const std::unique_ptr<Router> router;  // null: there is no choice
+  };
+
   // A replica, and what it tells.
   struct Worker final : ReplicaEvents {
     Worker(Run& run, std::uint32_t number, const SchedulerConfig& config, const FrontEndConfig& front_end,
@@ -289,6 +334,7 @@ class Run : private RoutedReplicas {
     void on_finished(const Req& req, RequestState state, const char* because, double time) override {
       run.on_finished(req, state, because, time, number);
     }
+    void on_kv_message(const KvMessage& message) override { run.on_kv_message(message); }
 
     Run& run;
     const std::uint32_t number;
@@ -309,13 +355,73 @@ class Run : private RoutedReplicas {
       spdlog::debug("request {} of {} + {} tokens is refused: {}", req.id, req.input_len,
                     req.source->max_new_tokens, because);
     }
+    std::optional<std::uint32_t> prefiller;
+    if (const auto split = split_.find(req.id); split != split_.end()) {
+      if (worker == split->second.prefill) {
+        // Its clients wait for the decode server.
+        if (state != RequestState::kRejected) return;
+        const std::uint32_t decoder = split->second.decode;
+        replica(decoder).prefill_refused(req.id, time);
+        look_again(decoder);
+        return;
+      }
+      prefiller = split->second.prefill;
+      --in_flight_[*prefiller];
+      split_.erase(split);
+    } else if (links_ && worker < servers_.size) {
+      return;  // noticed later than the answer's end
+    }
     source_->on_finished(req.id, time);
     --in_flight_[worker];
-    recorder_.on_finished(req, state, time, worker);
+    recorder_.on_finished(req, state, time, worker, prefiller);
   }
 
-  std::span<const std::uint64_t> in_flight() const override { return in_flight_; }
-  Load load(std::size_t replica) const override { return workers_[replica]->replica.schedulers().load(); }
+  Replica& replica(std::uint32_t worker) { return workers_[worker]->replica; }
+  void look_again(std::uint32_t worker) { due_.set(worker, replica(worker).next_event_time()); }
+
+  // Prefill and decode servers get a request at the same time, as from SGLang's router, and find each other.
+  void send(const RequestSource::Sent& sent) {
+    const std::uint32_t worker = servers_.choose(sent);
+    ++in_flight_[worker];
+    if (!links_) {
+      replica(worker).submit(sent);
+      look_again(worker);
+      return;
+    }
+    const std::uint32_t decoder = decoders_->choose(sent);
+    ++in_flight_[decoder];
+    split_[sent.id] = {worker, decoder};
+    for (const std::uint32_t side : {worker, decoder}) {
+      if (const char* because = replica(side).side().refusal(*sent.request)) {
+        on_finished(unserved(sent), RequestState::kRejected, because, sent.time, decoder);
+        return;
+      }
+    }
+    for (const std::uint32_t side : {worker, decoder}) {
+      replica(side).submit(sent);
+      look_again(side);
+    }
+  }
+
+  void on_kv_message(const KvMessage& message) {
+    const Split& split = split_.at(message.req->id);
+    if (message.kind == KvMessage::Kind::kPages) {
+      replica(split.prefill)
+          .side()
+          .on_pages(message.req->id, message.time + links_->config().page_list_seconds);
+      look_again(split.prefill);
+      return;
+    }
+    const double done =
+        links_->send(split.prefill, split.decode - servers_.size, message.time, message.tokens, message.runs);
+    if (message.kind == KvMessage::Kind::kChunk) return;
+    KvTransfer prefilled;
+    prefilled.cached_tokens = message.req->cached_tokens;
+    prefilled.first_scheduled_time = message.req->first_scheduled_time;
+    replica(split.prefill).side().on_kv(message.req->id, done, prefilled);
+    replica(split.decode).side().on_kv(message.req->id, done + links_->config().notice_seconds, prefilled);
+    look_again(split.decode);
+  }
 
   // Places the requests of a source on the replicas, event by event: requests come before the round of a
   // scheduler at the same time. `early`: is counted up by those that were sent before the answer that they
@@ -325,19 +431,15 @@ class Run : private RoutedReplicas {
     Checkpoints* const checkpoints = recorder_.warming_up() ? nullptr : checkpoints_;
     for (std::uint32_t i = 0; i < workers_.size(); ++i) due_.set(i, workers_[i]->replica.next_event_time());
     while (!stopped_ && std::min(source.next_time(), due_.time()) != RequestSource::kNever) {
-      std::uint32_t worker = due_.first();
       if (source.next_time() <= due_.time()) {
         const RequestSource::Sent sent = source.pop();
         early += sent.early ? 1 : 0;
-        worker = router_ == nullptr
-                     ? 0
-                     : static_cast<std::uint32_t>(router_->choose(*sent.request, sent.time, *this));
-        ++in_flight_[worker];
-        workers_[worker]->replica.submit(sent);
+        send(sent);
       } else {
-        workers_[worker]->replica.advance();
+        const std::uint32_t worker = due_.first();
+        replica(worker).advance();
+        look_again(worker);
       }
-      due_.set(worker, workers_[worker]->replica.next_event_time());
       if (checkpoints != nullptr && checkpoints->due()) save();
     }
     // Who stopped it may want to go on later.
@@ -393,7 +495,10 @@ class Run : private RoutedReplicas {
       recorder_.end_warm_up(worker->number, worker->replica.schedulers());
       worker->replica.restart_clock();
     }
-    if (router_ != nullptr) router_->restart_clock();
+    servers_.restart_clock();
+    if (!links_) return;
+    decoders_->restart_clock();
+    links_->restart_clock();
   }
 
   const LoadConfig& offer_;
@@ -403,7 +508,14 @@ class Run : private RoutedReplicas {
   LoadGenerator load_;
   RequestSource* source_;  // that is served now
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::unique_ptr<Router> router_;  // null: there is one replica
+  const Group servers_;
+  std::optional<Group> decoders_;  // where prefill and decode are split, as are the links between them
+  std::optional<KvLinks> links_;
+  // Of each request that is split, until its answer's end.
+  struct Split {
+    std::uint32_t prefill = 0, decode = 0;
+  };
+  std::unordered_map<std::uint64_t, Split> split_;
   std::vector<std::uint64_t> in_flight_;
   DueTimes due_;
   RunRecorder recorder_;
@@ -413,17 +525,16 @@ class Run : private RoutedReplicas {
 
 }  // namespace
 
-proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load,
-                              const StreamedWorkload& workload, std::span<Executor* const> executors,
+proto::RunReport run_workload(const Fleet& fleet, const LoadConfig& load, const StreamedWorkload& workload,
                               RunObserver& observer, Checkpoints* checkpoints) {
-  return Run(config, load, workload, executors, observer, checkpoints).run();
+  return Run(fleet, load, workload, observer, checkpoints).run();
 }
 
 proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load,
                               const StreamedWorkload& workload, Executor& executor, RunObserver& observer,
                               Checkpoints* checkpoints) {
-  Executor* const executors[] = {&executor};
-  return run_workload(config, load, workload, executors, observer, checkpoints);
+  return run_workload(Fleet{.servers = {{&config, &executor}}, .decode = {}, .link = {}}, load, workload,
+                      observer, checkpoints);
 }
 
 }  // namespace tpsim::scheduler

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <functional>
-#include <span>
 #include <string_view>
+#include <vector>
 
 #include "proto/base/archive.h"
 #include "proto/report.pb.h"
 #include "scheduler/config.h"
+#include "scheduler/disaggregation/config.h"
 #include "scheduler/executor.h"
 #include "scheduler/records.h"
 #include "scheduler/workload/workload.h"
@@ -40,10 +41,23 @@ class Checkpoints {
 proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load,
                               const StreamedWorkload& workload, Executor& executor, RunObserver& observer,
                               Checkpoints* checkpoints = nullptr);
-// The same through as many replicas as there are executors, all of `config`; load.router says which of them a
-// request is sent to. REQUIRES: at least one executor; one where there are checkpoints.
-proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& load,
-                              const StreamedWorkload& workload, std::span<Executor* const> executors,
+
+// One server of a fleet. Both must outlive the run.
+struct FleetServer {
+  const SchedulerConfig* config;
+  Executor* executor;
+};
+// Servers, and what lies between them. In reports and records they are numbered, `decode` after `servers`.
+struct Fleet {
+  std::vector<FleetServer> servers;  // that serve requests, or, where `decode` has some, prefill them
+  // That go on with them; all with config.disaggregation of their mode, one data-parallel rank and pipeline
+  // stage, equal page sizes, and a pool of KV alone.
+  std::vector<FleetServer> decode;
+  KvLinkConfig link;  // from each of the ones to each of the others
+};
+// The same through a fleet; load.router says which of `servers` a request is sent to, load.decode_router
+// which of `decode`. REQUIRES: at least one server; one in all where there are checkpoints.
+proto::RunReport run_workload(const Fleet& fleet, const LoadConfig& load, const StreamedWorkload& workload,
                               RunObserver& observer, Checkpoints* checkpoints = nullptr);
 
 }  // namespace tpsim::scheduler

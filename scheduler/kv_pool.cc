@@ -239,6 +239,31 @@ void KvPool::cache_unfinished(Req& req, bool chunked) {
   edits_.set(row, changed, scratch_);
 }
 
+bool KvPool::pre_alloc(Req& req, std::uint32_t tokens) {
+  const std::uint32_t pages = ceil_div(tokens, page_size_);
+  if (allocator_.available_pages() < pages) return false;
+  req.cache.row = rows_.alloc_row();
+  if (req.cache.row == kvcache::ReqToTokenPool::kNoRow) return false;
+  scratch_.clear();
+  allocator_.alloc(pages, scratch_);
+  rows_.truncate(req.cache.row, 0);
+  for (const kvcache::PageRun& run : scratch_) rows_.append(req.cache.row, run);
+  req.kv_committed_len = tokens;
+  return true;
+}
+
+void KvPool::tell_arrived(const Req& req) {
+  edits_.set(req.cache.row, 0, rows_.runs(req.cache.row));
+  edits_.arrived(req.cache.row, req.kv_committed_len);
+}
+
+std::uint32_t KvPool::runs(const Req& req, std::uint32_t from, std::uint32_t to) {
+  const std::uint32_t first = from / page_size_;
+  scratch_.clear();
+  rows_.copy_out(req.cache.row, first, ceil_div(to, page_size_) - first, scratch_);
+  return static_cast<std::uint32_t>(scratch_.size());
+}
+
 std::uint64_t KvPool::new_tokens_required_next_decode(const std::vector<Req*>& reqs) const {
   if (page_size_ == 1) return reqs.size();
   std::uint64_t pages = 0;

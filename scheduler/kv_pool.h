@@ -46,6 +46,11 @@ class TableEdits {
     }
   }
   void join(std::uint32_t row) { joins_.push_back(row); }
+  // `row` has the KV of so many tokens, which no pass of these ranks computed.
+  void arrived(std::uint32_t row, std::uint32_t tokens) {
+    arrived_.push_back(row);
+    arrived_lens_.push_back(tokens);
+  }
 
   // Moves everything into `batch`. Keeps capacity.
   void flush(proto::ForwardBatch& batch) {
@@ -63,6 +68,8 @@ class TableEdits {
     runs_.clear();
     move(leaves_, batch.mutable_decode_leave());
     move(joins_, batch.mutable_decode_join());
+    move(arrived_, batch.mutable_arrived_rows());
+    move(arrived_lens_, batch.mutable_arrived_lens());
   }
 
   auto state() { return std::tie(rows_, starts_, counts_, leaves_, joins_, runs_); }
@@ -70,6 +77,7 @@ class TableEdits {
  private:
   std::vector<std::uint32_t> rows_, starts_, counts_, leaves_, joins_;
   std::vector<kvcache::PageRun> runs_;
+  std::vector<std::uint32_t> arrived_, arrived_lens_;
 };
 
 // All sizes in tokens, as SGLang counts them (a page counts page_size tokens). Where sliding-window layers
@@ -151,6 +159,13 @@ class KvPool {
   void release(Req& req, bool is_insert);
   // After a prefill, or between its chunks.
   void cache_unfinished(Req& req, bool chunked = false);
+
+  // Decode server: a row and pages for the KV of `tokens` that another server computes. False and nothing
+  // changed where pages do not suffice. Ranks hear of them when the KV is there.
+  bool pre_alloc(Req& req, std::uint32_t tokens);
+  void tell_arrived(const Req& req);
+  // Runs of contiguous pages that hold its tokens [from, to), both at most kv_committed_len.
+  std::uint32_t runs(const Req& req, std::uint32_t from, std::uint32_t to);
 
   // Tokens that the next decode step of these requests must find free.
   std::uint64_t new_tokens_required_next_decode(const std::vector<Req*>& reqs) const;

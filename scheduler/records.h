@@ -28,7 +28,8 @@ struct Interruption {
 struct RequestRecord {
   std::uint64_t id = 0;  // position in the workload, from 0
   RequestState state = RequestState::kUnfinished;
-  std::uint32_t replica = 0;  // that served it
+  std::uint32_t replica = 0;                          // that served it
+  std::optional<std::uint32_t> prefill_replica = {};  // where another one prefilled it
   std::uint32_t session = 0;
   std::uint32_t input_tokens = 0;
   std::uint32_t output_tokens = 0;

@@ -59,12 +59,7 @@ void Replica::submit(const RequestSource::Sent& sent) {
 bool Replica::cancel(std::uint64_t id, double time) {
   if (const std::optional<RequestSource::Sent> sent = front_end_.withdraw(id)) {
     front_end_.leave();
-    Req req;
-    req.id = id;
-    req.source = sent->request;
-    req.arrival_time = sent->time;
-    req.input_len = static_cast<std::uint32_t>(sent->request->prompt.size());
-    req.max_new_tokens = sent->request->max_new_tokens;
+    Req req = unserved(*sent);
     req.cancelled = true;
     events_.on_finished(req, RequestState::kCancelled, nullptr, time);
     return true;
@@ -79,7 +74,7 @@ bool Replica::cancel(std::uint64_t id, double time) {
 double Replica::next_event_time() const {
   if (!idle_) return now_;
   const double cancelled = cancelled_.empty() ? RequestSource::kNever : cancelled_.front().time;
-  return std::max(now_, std::min(front_end_.next_time(), cancelled));
+  return std::max(now_, std::min({front_end_.next_time(), cancelled, schedulers_.next_transfer_time()}));
 }
 
 void Replica::advance() {
@@ -95,6 +90,40 @@ void Replica::advance() {
   } else {
     step_overlap();
   }
+  if (config_.disaggregation.mode == DisaggregationMode::kPrefill) notice_transfers();
+}
+
+LockstepBatch* Replica::get_next_batch_to_run(std::uint32_t micro_batch) {
+  LockstepBatch* const batch = schedulers_.get_next_batch_to_run(now_, micro_batch);
+  say_what_queues_did();
+  return batch;
+}
+
+void Replica::say_what_queues_did() {
+  if (config_.disaggregation.mode == DisaggregationMode::kNull) return;
+  DisaggregationQueues& queues = *side().queues();
+  now_ += std::exchange(queues.thread_seconds, 0);
+  for (const KvMessage& message : queues.messages) events_.on_kv_message(message);
+  queues.messages.clear();
+  if (queues.prebuilt.empty()) return;
+  result_.clear();
+  side().process_batch_result_prebuilt(front_end_.stream(now_, queues.prebuilt.size(), 0), result_);
+  gave_back_ = !result_.finished.empty();
+  hand_on(now_);
+}
+
+void Replica::notice_transfers() {
+  result_.clear();
+  side().process_inflight_queue(now_, result_);
+  if (result_.finished.empty()) return;
+  idle_ = false;  // there are pages for what waits
+  hand_on(now_);
+}
+
+void Replica::prefill_refused(std::uint64_t id, double time) {
+  now_ = std::max(now_, time);
+  idle_ = false;
+  side().on_prefill_refused(id);
 }
 
 // When the last launch of `pass`, that comes after queued_, finds room in the device's queue.
@@ -134,7 +163,7 @@ bool Replica::looks_for_requests() {
 }
 
 void Replica::step_normal() {
-  LockstepBatch* batch = schedulers_.get_next_batch_to_run(now_);
+  LockstepBatch* batch = get_next_batch_to_run();
   last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
   if (batch == nullptr) {
     idle();
@@ -148,7 +177,7 @@ void Replica::step_normal() {
 // The next pass is formed and launched while the one before still runs; only then is its result looked at,
 // however long the launch takes: the first tokens of a prefill wait until a prefill after it is issued.
 void Replica::step_overlap() {
-  LockstepBatch* batch = schedulers_.get_next_batch_to_run(now_);
+  LockstepBatch* batch = get_next_batch_to_run();
   last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
   Launched launched;
   if (batch != nullptr) {
@@ -177,7 +206,7 @@ void Replica::step_pipeline() {
   micro_batch_ = (i + 1) % static_cast<std::uint32_t>(in_flight_.size());
   if (i == 0) round_idles_ = true;
   Launched& next = in_flight_[micro_batch_];
-  LockstepBatch* batch = schedulers_.get_next_batch_to_run(now_, i);
+  LockstepBatch* batch = get_next_batch_to_run(i);
   last_mode_ = batch == nullptr ? proto::IDLE : batch->forward_mode;
   if (batch != nullptr) {
     // With buffered micro-batches the stream receives those tokens before it runs this one.
@@ -196,7 +225,7 @@ void Replica::step_pipeline() {
 
 void Replica::idle() {
   const bool more = front_end_.next_time() != RequestSource::kNever || events_.more_to_come();
-  idle_ = !schedulers_.on_idle(more);
+  idle_ = !schedulers_.on_idle(more) && !std::exchange(gave_back_, false);
 }
 
 // `not_before`: of pipeline stages, when the first may begin.
@@ -278,17 +307,24 @@ double Replica::compile_seconds(const LockstepBatch& batch) {
 void Replica::finish(const Launched& launched) {
   LockstepBatch& batch = *launched.batch;
   result_.clear();
+  const bool streams = config_.disaggregation.mode != DisaggregationMode::kPrefill;
   schedulers_.process_batch_result(
-      batch, front_end_.stream(now_, batch.extend_requests, batch.decode_requests), result_);
+      batch, streams ? front_end_.stream(now_, batch.extend_requests, batch.decode_requests) : now_, result_);
+  if (!streams) say_what_queues_did();
+  hand_on(launched.end);
+  if (config_.check_invariants) schedulers_.check_invariants();
+}
+
+// Clients get what result_ has.
+void Replica::hand_on(double kv_ready) {
   result_.time = front_end_.seen(now_);
-  for (const Req* req : result_.kv_ready) events_.on_kv_ready(*req, launched.end);
+  for (const Req* req : result_.kv_ready) events_.on_kv_ready(*req, kv_ready);
   if (!result_.tokens.empty()) events_.on_tokens(result_);
   for (const Req* req : result_.finished) {
     const RequestState state = req->cancelled ? RequestState::kCancelled : RequestState::kCompleted;
     front_end_.leave();
     events_.on_finished(*req, state, nullptr, result_.time);
   }
-  if (config_.check_invariants) schedulers_.check_invariants();
 }
 
 void Replica::on_rejected(const Req& req, const char* because) {

@@ -35,6 +35,8 @@ class ReplicaEvents {
   virtual bool wants_tokens() const { return false; }
   // Requests that got tokens, those that end with them included; their clients see them at `result.time`.
   virtual void on_tokens(const PassResult&) {}
+  // Where prefill and decode are split: what the other side is to know.
+  virtual void on_kv_message(const KvMessage&) {}
   // The KV of all of a prompt is there, at `time`.
   virtual void on_kv_ready(const Req&, double /*time*/) {}
   // The request left; its client sees it at `time`. `because`: of a refused one. Comes once for each that was
@@ -114,6 +116,10 @@ class Replica {
 
   double now() const { return now_; }
   const DataParallelGroup& schedulers() const { return schedulers_; }
+  // The scheduler of a server that prefills or decodes only, for what the other side says.
+  Scheduler& side() { return schedulers_.scheduler(0); }
+  // Decode: at `time` the prefill server gives request `id` up. REQUIRES: not after next_event_time().
+  void prefill_refused(std::uint64_t id, double time);
   // SGLang's /flush_cache. REQUIRES: nothing runs or waits.
   void flush_cache() { schedulers_.flush_cache(); }
   // Time, queues in front of the scheduler and the figures of the report begin again; what is cached and
@@ -165,6 +171,10 @@ class Replica {
   void step_overlap();
   void step_pipeline();
   void idle();
+  LockstepBatch* get_next_batch_to_run(std::uint32_t micro_batch = 0);
+  void say_what_queues_did();
+  void notice_transfers();
+  void hand_on(double kv_ready);
   Launched launch(LockstepBatch& batch, double not_before = 0);
   double compile_seconds(const LockstepBatch& batch);
   void finish(const Launched& launched);
@@ -187,6 +197,7 @@ class Replica {
   std::uint32_t micro_batch_ = 0;    // whose turn it is
   bool round_idles_ = true;          // of the micro-batches so far
   bool idle_ = false;                // until a request reaches the scheduler
+  bool gave_back_ = false;           // pages, in this round, of requests that ended with their first token
   std::uint64_t sequence_number_ = 0;
   HostSeconds host_;
   double now_ = 0;                              // of the scheduler's thread

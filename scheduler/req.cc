@@ -23,4 +23,14 @@ void Req::spell_out() {
   spelled_output = all;
 }
 
+Req unserved(const RequestSource::Sent& sent) {
+  Req req;
+  req.id = sent.id;
+  req.source = sent.request;
+  req.arrival_time = sent.time;
+  req.input_len = static_cast<std::uint32_t>(sent.request->prompt.size());
+  req.max_new_tokens = sent.request->max_new_tokens;
+  return req;
+}
+
 }  // namespace tpsim::scheduler

@@ -9,6 +9,7 @@
 #include "kvcache/pools/state_slots.h"
 #include "kvcache/prefix_cache.h"
 #include "kvcache/token_runs.h"
+#include "scheduler/disaggregation/queues.h"
 #include "scheduler/records.h"
 #include "scheduler/request_source.h"
 #include "scheduler/workload/workload.h"
@@ -102,6 +103,7 @@ struct Req {
   double first_scheduled_time = 0;
   double first_token_time = 0;
   std::vector<Interruption> interruptions;
+  KvTransfer transfer;  // where prefill and decode are split
 
   // Tokens that must be in the KV cache before the next token can be sampled.
   std::uint32_t full_len() const { return input_len + output_len; }
@@ -124,6 +126,9 @@ struct Req {
                     retractions, first_scheduled_time, first_token_time, interruptions);
   }
 };
+
+// A request that reached no scheduler.
+Req unserved(const RequestSource::Sent& sent);
 
 // What one pass produced, request by request.
 struct RequestTokens {

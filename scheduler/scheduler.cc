@@ -31,6 +31,16 @@ Scheduler::Scheduler(const SchedulerConfig& config, OnRejected on_rejected, OnIn
   const std::uint64_t longest = std::min<std::uint64_t>(config.context_length, pool_.capacity());
   max_req_len_ = longest > 0 ? clip32(longest - 1) : 0;
   max_req_input_len_ = max_req_len_ > kInputHeadroom ? max_req_len_ - kInputHeadroom : 0;
+  if (config.disaggregation.mode != DisaggregationMode::kNull)
+    queues_ = std::make_unique<DisaggregationQueues>();
+}
+
+const char* Scheduler::refusal(const WorkloadRequest& source) const {
+  if (clip32(source.prompt.size()) >= max_req_input_len_)
+    return "its prompt is longer than the context length or the KV pool allows";
+  if (priority_of(source) && !config_.priority.enable_scheduling && config_.priority.abort_when_disabled)
+    return "it has a priority, and --abort-on-priority-when-disabled is set without priority scheduling";
+  return queues_ == nullptr ? nullptr : refusal_of_side(source.prompt.size());
 }
 
 void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
@@ -57,9 +67,9 @@ void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   next_output_base_ += source.max_new_tokens + config_.speculation.num_draft_tokens;
   req->cache.extra_key = source.extra_key;
   req->cache.prompt_len = req->input_len;
-  if (req->input_len >= max_req_input_len_) {
+  if (const char* because = refusal(source)) {
     req->max_new_tokens = source.max_new_tokens;
-    reject(*req, "its prompt is longer than the context length or the KV pool allows");
+    reject(*req, because);
     return;
   }
   // Prompt, output and a page of slack must stay below the pool, or admission would wait for ever
@@ -73,12 +83,12 @@ void Scheduler::add_request(std::uint64_t id, RequestPtr request, double now) {
   const bool ends_earlier = req->may_stop && !source.output.empty();
   req->end_len =
       ends_earlier ? std::min(req->max_new_tokens, clip32(source.output.size())) : req->max_new_tokens;
-  if (!set_priority(*req)) {
-    reject(*req,
-           "it has a priority, and --abort-on-priority-when-disabled is set without priority scheduling");
-    return;
+  set_priority(*req);
+  if (queues_ != nullptr) {
+    enqueue_on_side(*req);
+  } else {
+    enqueue(*req);
   }
-  enqueue(*req);
 }
 
 // Of all that are here: a cancelled one is looked for once in its life.
@@ -122,19 +132,19 @@ bool Scheduler::abort_reaches(const Req& req) const {
          (formed_last_ != nullptr && names(formed_last_->reqs));
 }
 
-// SGLang's _set_or_validate_priority. Returns false for a request to be refused.
-bool Scheduler::set_priority(Req& req) {
+std::optional<std::int32_t> Scheduler::priority_of(const WorkloadRequest& source) const {
+  return source.priority ? source.priority : config_.priority.default_value;
+}
+
+// SGLang's _set_or_validate_priority, of a request that refusal() lets pass.
+void Scheduler::set_priority(Req& req) {
   const PriorityConfig& priority = config_.priority;
-  const std::optional<std::int32_t> named =
-      req.source->priority ? req.source->priority : priority.default_value;
-  if (named) {
+  if (const std::optional<std::int32_t> named = priority_of(*req.source)) {
     req.priority = req.cache.priority = *named;
-    return priority.enable_scheduling || !priority.abort_when_disabled;
+  } else if (priority.enable_scheduling) {
+    using Limit = std::numeric_limits<std::int64_t>;
+    req.priority = req.cache.priority = priority.low_values_first ? Limit::max() : Limit::min();
   }
-  if (!priority.enable_scheduling) return true;
-  using Limit = std::numeric_limits<std::int64_t>;
-  req.priority = req.cache.priority = priority.low_values_first ? Limit::max() : Limit::min();
-  return true;
 }
 
 void Scheduler::enqueue(Req& req) {
@@ -159,7 +169,16 @@ void Scheduler::select(std::uint32_t micro_batch) {
 ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
   pass_time_ = now;
   select(micro_batch);
-  merge_last_extend();
+  if (decodes_only()) {
+    process_decode_queue();
+    return nullptr;
+  }
+  if (prefills_only()) {
+    pop_bootstrapped();
+    process_prefill_chunk();
+  } else {
+    merge_last_extend();
+  }
   if (rules_.finished_leave_before_admission && filter_running()) running_.batch_is_full = false;
   // Prefill first, as SGLang: decoding goes on when no prefill can be formed.
   return get_new_batch_prefill(now);
@@ -251,6 +270,9 @@ ScheduleBatch& Scheduler::take_batch() {
 
 bool Scheduler::on_idle(bool more_to_come) {
   settle();
+  if (queues_ != nullptr) {
+    if (const std::optional<bool> again = on_idle_side()) return *again;
+  }
   if (waiting_.empty() && chunked_req_ == nullptr) {
     new_token_ratio_.on_idle();
     return false;
@@ -270,6 +292,21 @@ bool Scheduler::on_idle(bool more_to_come) {
   waiting_.remove(1, [](const Req*) { return true; });
   reject(*req, "prompt and output together do not fit the KV pool");
   return true;
+}
+
+std::size_t Scheduler::num_waiting() const {
+  if (queues_ == nullptr) return waiting_.size();
+  return waiting_.size() + queues_->bootstrap.size() + queues_->prealloc.size() + queues_->retracted.size();
+}
+
+RoutedReplicas::Load Scheduler::waiting() const {
+  RoutedReplicas::Load load{num_waiting(), 0};
+  for (const Req* req : waiting_) load.tokens += req->full_len();
+  if (queues_ == nullptr) return load;
+  for (const std::vector<Req*>* queue : {&queues_->bootstrap, &queues_->prealloc, &queues_->retracted}) {
+    for (const Req* req : *queue) load.tokens += req->full_len();
+  }
+  return load;
 }
 
 std::vector<const Req*> Scheduler::unfinished() {

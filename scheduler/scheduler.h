@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
 #include "proto/forward.pb.h"
 #include "scheduler/config.h"
+#include "scheduler/disaggregation/queues.h"
 #include "scheduler/executor.h"
 #include "scheduler/kv_pool.h"
 #include "scheduler/policy.h"
@@ -68,6 +70,25 @@ class Scheduler {
   // clipped to what fits.
   void add_request(std::uint64_t id, RequestPtr source, double now);
 
+  // Why such a request is refused when it comes; null: it is not.
+  const char* refusal(const WorkloadRequest& source) const;
+
+  // Where prefill and decode are split (scheduler/disaggregation/), else null.
+  DisaggregationQueues* queues() { return queues_.get(); }
+  // Prefill: at `time` it knows that the decode server has pages for request `id`, perhaps before that came.
+  void on_pages(std::uint64_t id, double time);
+  // The KV of request `id` is at the decode server at `time`, as the side that is told notices; `prefilled`
+  // is what else comes with it.
+  void on_kv(std::uint64_t id, double time, const KvTransfer& prefilled);
+  // Decode: the prefill server gives request `id` up.
+  void on_prefill_refused(std::uint64_t id);
+  // Prefill, every turn of the loop: requests whose transfer has ended by `now` give their pages back.
+  void process_inflight_queue(double now, PassResult& result);
+  // Decode, after begin_pass(): clients get the first tokens of what entered the batch at `now`.
+  void process_batch_result_prebuilt(double now, PassResult& result);
+  // When one of the calls above has something to do; seconds.
+  double next_transfer_time() const;
+
   // The client of request `id` wants no more of it, before the pass of `micro_batch` is formed: SGLang's
   // abort_request(). One that waits leaves at once, and one between the chunks of its prompt, of which all
   // but the last computed one are cached. One that runs leaves with its next token; all its KV is cached, as
@@ -100,6 +121,9 @@ class Scheduler {
   // Whether request `id` is here and not cancelled.
   bool serves(std::uint64_t id) const { return find(id) != nullptr; }
   const WaitingQueue& waiting_queue() const { return waiting_; }
+  // Requests without a place in the pool; and with the tokens that they ask for.
+  std::size_t num_waiting() const;
+  RoutedReplicas::Load waiting() const;
   std::size_t num_running() const { return active_; }
   const KvPool& pool() const { return pool_; }
   // Empties the prefix cache (SGLang's /flush_cache). REQUIRES: no request is live.
@@ -158,7 +182,8 @@ class Scheduler {
 
   void select(std::uint32_t micro_batch);
   void merge_last_extend();
-  bool set_priority(Req& req);
+  std::optional<std::int32_t> priority_of(const WorkloadRequest& source) const;
+  void set_priority(Req& req);
   void enqueue(Req& req);
   std::size_t num_allocatable_reqs(std::size_t held_rows) const;
   bool preempts() const;
@@ -204,6 +229,23 @@ class Scheduler {
   void keep_sampled(Req& req, const ScheduleBatch& batch, std::size_t position);
   bool is_finished(const Req& req) const;
   void flush_inter_token();
+  bool prefills_only() const { return config_.disaggregation.mode == DisaggregationMode::kPrefill; }
+  bool decodes_only() const { return config_.disaggregation.mode == DisaggregationMode::kDecode; }
+  const char* refusal_of_side(std::uint64_t input_tokens) const;
+  void enqueue_on_side(Req& req);
+  std::optional<bool> on_idle_side();
+  void pop_bootstrapped();
+  void process_prefill_chunk();
+  void process_prefilled(Req& req, bool goes_on, double now);
+  void send_kv_chunk(Req& req, std::uint32_t end, bool last, double now);
+  void process_decode_queue();
+  void resume_retracted_reqs();
+  void pop_preallocated();
+  void pop_transferred();
+  void get_new_prebuilt_batch();
+  bool pre_alloc(Req& req);
+  std::int64_t allocatable_tokens(std::int64_t need_for_single) const;
+  void spend_on_prompt(const Req& req, double seconds, double token_seconds);
   Req* find(std::uint64_t id) const;
   bool abort_reaches(const Req& req) const;
   void finish(Req& req);
@@ -253,6 +295,7 @@ class Scheduler {
   bool computes_ = false;      // the executor samples: tokens must be looked at
   bool shows_tokens_ = false;  // the result processed last asks which got them
   bool idle_retried_ = false;
+  std::unique_ptr<DisaggregationQueues> queues_;
 };
 
 }  // namespace tpsim::scheduler

@@ -169,12 +169,18 @@ void Scheduler::retract_decode() {
     if (kept.size() == 1) break;  // one always stays
     Req* req = kept.back();
     kept.pop_back();
+    if (decodes_only())
+      queues_->thread_seconds += config_.disaggregation.offload_token_seconds * req->kv_committed_len;
     give_up(*req, kept.size());
     ++req->retractions;
     ++retractions_;
     retracted_input_tokens_ += req->input_len;
     retracted_output_tokens_ += req->output_len;
-    enqueue(*req);
+    if (decodes_only()) {
+      queues_->retracted.push_back(req);
+    } else {
+      enqueue(*req);
+    }
   }
   if (kept.size() == 1 && !check_decode_mem(kept)) {
     Req* req = kept.back();

@@ -133,6 +133,10 @@ void Scheduler::process_batch_result(ScheduleBatch& batch, double now, PassResul
       if (req.in_flight == 0) req.retracted = false;
       continue;
     }
+    if (prefills_only()) {
+      process_prefilled(req, /*goes_on=*/&req == batch.chunked_req, now);
+      continue;
+    }
     if (&req == batch.chunked_req) continue;
     if (pool_.states() != nullptr && batch.forward_mode == proto::DECODE)
       pool_.states()->on_decoded(req, req.kv_committed_len - req.in_flight);

@@ -214,7 +214,8 @@ void FlagSet::refuse_missing_values() const {
   for (const Flag& flag : flags_) {
     if (flag.kind == Kind::kSwitch) continue;
     for (const std::string& value : flag.option->results()) {
-      if (value.rfind("--", 0) == 0)
+      // With blanks it was in quotes: flags that are a value, as of --decode-args.
+      if (value.starts_with("--") && value.find(' ') == std::string::npos)
         throw_user_error("{}: needs a value, and {} follows it", flag.name, value);
     }
   }

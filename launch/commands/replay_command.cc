@@ -87,7 +87,7 @@ std::vector<Deployment> resolve(ReplayArgs& args, const proto::BatchStreamHeader
   server.max_total_tokens = std::uint64_t{header.num_pages()} * header.page_size();
   std::vector<Deployment> deployments = resolve_deployments(server, /*compare=*/false);
   Deployment& deployment = deployments.front();
-  refuse_replicas(deployment.router, "replay");
+  refuse_replicas(deployment, "replay");
   deployment.ranks.state.num_pages = header.num_pages();
   // Nothing is captured where the backend cannot be, or the user says so.
   if (!deployment.scheduler.cuda_graph_bs.empty())

@@ -8,6 +8,7 @@
 
 #include "attention/selection/registry.h"
 #include "launch/deployment/host.h"
+#include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "rank/config/shard.h"
 #include "rank/llm/graph_capture.h"
@@ -20,6 +21,16 @@ namespace tpsim::launch {
 void Deployment::price_by(const proto::HardwareProfile& profile) {
   hardware = profile;
   set_scheduler_step(scheduler, host, profile.scheduler_step_seconds());
+  if (!disaggregation.decode_side || disaggregation.decode_side->hardware.name() != profile.name()) return;
+  auto decode = std::make_shared<Deployment>(*disaggregation.decode_side);
+  decode->price_by(profile);
+  disaggregation.decode_side = std::move(decode);
+}
+
+std::uint32_t Deployment::num_gpus() const {
+  if (!disaggregation.decode_side) return ranks.num_ranks() * router.replicas;
+  return disaggregation.prefill * ranks.num_ranks() +
+         disaggregation.decode * disaggregation.decode_side->ranks.num_ranks();
 }
 
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
@@ -157,6 +168,17 @@ std::uint64_t Deployment::configuration_hash() const {
   for (const double factor : ranks.slowdown) text += format_real(factor) + " ";
   text += hardware.ShortDebugString() + host.ShortDebugString();
   return rank::configuration_hash(text);
+}
+
+void refuse_replicas(const Deployment& deployment, std::string_view command) {
+  if (deployment.disaggregation.decode_side)
+    throw_user_error(
+        "--pd-disaggregation: `tpsim {}` serves one server; pairs are of `tpsim run` and `tpsim compare`",
+        command);
+  if (deployment.router.replicas > 1)
+    throw_user_error(
+        "--dp-size {}: `tpsim {}` serves one replica; several are of `tpsim run` and `tpsim compare`",
+        deployment.router.replicas, command);
 }
 
 }  // namespace tpsim::launch

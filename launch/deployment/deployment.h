@@ -6,11 +6,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "attention/backend.h"
 #include "launch/deployment/attention.h"
 #include "launch/deployment/batches.h"
+#include "launch/deployment/disaggregation.h"
 #include "launch/deployment/draft.h"
 #include "launch/deployment/kernels.h"
 #include "launch/deployment/memory.h"
@@ -41,6 +43,7 @@ struct Deployment {
   AttentionChoice attention;
   Parallel parallel;
   RouterChoice router;
+  Disaggregation disaggregation;
   KernelChoice kernels;
   SparseAttention sparse;  // models with sparse attention only
   Draft draft;             // where a model drafts
@@ -66,8 +69,12 @@ struct Deployment {
   // What prices the passes of a rank; without captured graphs, for what precedes them.
   std::unique_ptr<rank::RankModel> make_model(std::uint32_t tp_rank, std::uint32_t pp_rank,
                                               bool captured) const;
+  // Servers side by side.
+  std::uint32_t replicas() const {
+    return disaggregation.decode_side ? disaggregation.prefill + disaggregation.decode : router.replicas;
+  }
   // The GPUs of all replicas.
-  std::uint32_t num_gpus() const { return ranks.num_ranks() * router.replicas; }
+  std::uint32_t num_gpus() const;
   // The ranks of process `process` of `group`, ready to price batches.
   rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;
   // Puts into `report` what the pipeline stages have and leave room for; of one stage nothing.
@@ -77,5 +84,8 @@ struct Deployment {
   // Of everything that decides prices; equal in every process.
   std::uint64_t configuration_hash() const;
 };
+
+// For commands that serve one replica: throws UserError where there are several.
+void refuse_replicas(const Deployment& deployment, std::string_view command);
 
 }  // namespace tpsim::launch

@@ -10,6 +10,7 @@
 #include "launch/deployment/batches.h"
 #include "launch/deployment/host.h"
 #include "launch/deployment/images.h"
+#include "launch/deployment/sides.h"
 #include "proto/versions.h"
 #include "rank/cost/hardware.h"
 #include "rank/llm/layers.h"
@@ -177,14 +178,22 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   return out;
 }
 
+Deployment resolve_servers(const ServerArgs& args, const BackendPair* pair) {
+  if (!args.disaggregation.pd_disaggregation) return resolve_one(args, pair);
+  Deployment prefill = resolve_one(prefill_side_args(args), pair);
+  join_sides(args, resolve_one(decode_side_args(args), pair), prefill);
+  return prefill;
+}
+
 }  // namespace
 
 std::vector<Deployment> resolve_deployments(const ServerArgs& args, bool compare) {
   std::vector<Deployment> deployments;
   if (!compare) {
-    deployments.push_back(resolve_one(args, nullptr));
+    deployments.push_back(resolve_servers(args, nullptr));
   } else {
-    for (const BackendPair& pair : args.attention_backends) deployments.push_back(resolve_one(args, &pair));
+    for (const BackendPair& pair : args.attention_backends)
+      deployments.push_back(resolve_servers(args, &pair));
   }
   return deployments;
 }

@@ -40,10 +40,25 @@ void refuse_what_has_no_replicas(const ServerArgs& args, std::uint32_t replicas)
 
 }  // namespace
 
+scheduler::RouterConfig router_config(const ServerArgs& args,
+                                      const std::optional<scheduler::RouterPolicy>& policy) {
+  const RouterArgs& router = args.router;
+  scheduler::RouterConfig config;
+  config.policy = policy.value_or(router.policy.value_or(config.policy));
+  config.cache_threshold = router.cache_threshold.value_or(config.cache_threshold);
+  config.balance_abs_threshold = router.balance_abs_threshold.value_or(config.balance_abs_threshold);
+  config.balance_rel_threshold = router.balance_rel_threshold.value_or(config.balance_rel_threshold);
+  config.eviction_interval = router.eviction_interval_secs.value_or(60);
+  if (router.max_tree_size) config.max_tree_tokens = *router.max_tree_size / kCharactersPerToken;
+  config.seed = args.random_seed;
+  return config;
+}
+
 RouterChoice resolve_router(const ServerArgs& args) {
   RouterChoice out;
   const RouterArgs& router = args.router;
   out.replicas = args.parallel.replicas();
+  if (args.disaggregation.pd_disaggregation) return out;  // launch/deployment/disaggregation.h
   if (out.replicas == 1) {
     if (!router.given().empty())
       throw_user_error("{}: needs replicas to choose from: --dp-size above 1, without --enable-dp-attention",
@@ -51,16 +66,9 @@ RouterChoice resolve_router(const ServerArgs& args) {
     return out;
   }
   refuse_what_has_no_replicas(args, out.replicas);
-  scheduler::RouterConfig& config = out.config;
   const bool routed = !router.given().empty();
-  config.policy =
-      routed ? router.policy.value_or(config.policy) : controller_policy(args.parallel.load_balance);
-  config.cache_threshold = router.cache_threshold.value_or(config.cache_threshold);
-  config.balance_abs_threshold = router.balance_abs_threshold.value_or(config.balance_abs_threshold);
-  config.balance_rel_threshold = router.balance_rel_threshold.value_or(config.balance_rel_threshold);
-  config.eviction_interval = router.eviction_interval_secs.value_or(60);
-  if (router.max_tree_size) config.max_tree_tokens = *router.max_tree_size / kCharactersPerToken;
-  config.seed = args.random_seed;
+  scheduler::RouterConfig& config = out.config = router_config(args, {});
+  if (!routed) config.policy = controller_policy(args.parallel.load_balance);
   if (routed) config.first_token_seconds = kFirstTokenSeconds;
   if (!routed)
     say(out.notes,
@@ -69,13 +77,6 @@ RouterChoice resolve_router(const ServerArgs& args) {
         "with --router-policy each replica has one, too",
         out.replicas);
   return out;
-}
-
-void refuse_replicas(const RouterChoice& router, std::string_view command) {
-  if (router.replicas > 1)
-    throw_user_error(
-        "--dp-size {}: `tpsim {}` serves one replica; several are of `tpsim run` and `tpsim compare`",
-        router.replicas, command);
 }
 
 void write_router(const RouterChoice& router, Rows& rows) {

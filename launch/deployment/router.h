@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "launch/deployment/subject.h"
@@ -21,8 +22,9 @@ struct RouterChoice {
 // replicas are not simulated with.
 RouterChoice resolve_router(const ServerArgs& args);
 
-// For commands that serve one replica: throws UserError where there are several.
-void refuse_replicas(const RouterChoice& router, std::string_view command);
+// What --router-… say, with `policy` where one is given.
+scheduler::RouterConfig router_config(const ServerArgs& args,
+                                      const std::optional<scheduler::RouterPolicy>& policy);
 
 // What the report says of it; of one replica nothing.
 void write_router(const RouterChoice& router, Rows& rows);

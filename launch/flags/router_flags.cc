@@ -20,21 +20,25 @@ constexpr std::array<Named<scheduler::RouterPolicy>, 6> kPolicies = {{
 
 }  // namespace
 
+FlagSet::ReadValue router_policy(std::optional<scheduler::RouterPolicy>& target) {
+  return [&target](std::string_view flag, const std::string& value) {
+    for (const std::string_view known : {"manual", "bucket", "consistent_hashing", "prefix_hash"}) {
+      if (value == known)
+        throw_user_error("{} {}: is not simulated; use random, round_robin, power_of_two or cache_aware",
+                         flag, value);
+    }
+    check_word(flag, value, {"random", "round_robin", "power_of_two", "cache_aware"});
+    choice(kPolicies, target)(flag, value);
+  };
+}
+
 void declare_router(FlagSet& flags, RouterArgs& args) {
   flags.add_value(
       "--router-policy", "POLICY",
       "of SGLang's router before --dp-size replicas: random, round_robin, power_of_two or cache_aware "
       "(default: no "
       "router, one server's --load-balance-method)",
-      [&args](std::string_view flag, const std::string& value) {
-        for (const std::string_view known : {"manual", "bucket", "consistent_hashing", "prefix_hash"}) {
-          if (value == known)
-            throw_user_error("{} {}: is not simulated; use random, round_robin, power_of_two or cache_aware",
-                             flag, value);
-        }
-        check_word(flag, value, {"random", "round_robin", "power_of_two", "cache_aware"});
-        choice(kPolicies, args.policy)(flag, value);
-      });
+      router_policy(args.policy));
   flags.add_value("--router-cache-threshold", "SHARE",
                   "of a prompt: cache_aware sends it where more than this was sent before (default 0.3)",
                   real(args.cache_threshold, 0, true, 1, true));

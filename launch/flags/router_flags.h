@@ -23,6 +23,9 @@ struct RouterArgs {
   std::string_view given() const;
 };
 
+// Reads a policy of SGLang's router into `target`, which must outlive the flags.
+FlagSet::ReadValue router_policy(std::optional<scheduler::RouterPolicy>& target);
+
 void declare_router(FlagSet& flags, RouterArgs& args);
 
 std::string_view to_string(scheduler::RouterPolicy policy);

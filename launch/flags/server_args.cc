@@ -4,8 +4,10 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <iterator>
 #include <limits>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "launch/cli/flag_command.h"
@@ -110,6 +112,7 @@ void declare_server(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_model(flags, args);
   declare_parallel(flags, args.parallel);
   declare_router(flags, args.router);
+  declare_disaggregation(flags, args.disaggregation);
   declare_model_limits(flags, args);
   declare_attention(flags, args, compare);
   declare_quantization(flags, args);
@@ -165,6 +168,7 @@ void check_deployment_args(const ServerArgs& args) {
     check_modeled_cache(args);
   }
   check_batches(args);
+  check_disaggregation(args.disaggregation);
 }
 
 void check_server_args(const ServerArgs& args, bool compare) {
@@ -187,6 +191,19 @@ ServerArgs read_run_flags(std::vector<std::string> words, bool compare) {
              [&](FlagSet& flags) { declare_server_flags(flags, args, compare); });
   check_server_args(args, compare);
   return args;
+}
+
+ServerArgs decode_server_args(const ServerArgs& args) {
+  ServerArgs decode = args;
+  std::istringstream words(args.disaggregation.decode_args);
+  try {
+    read_words("run", {std::istream_iterator<std::string>(words), {}},
+               [&decode](FlagSet& flags) { declare_server(flags, decode, /*compare=*/false); });
+    check_deployment_args(decode);
+  } catch (const UserError& error) {
+    throw_user_error("--decode-args: {}", error.what());
+  }
+  return decode;
 }
 
 void set_up_logging(const ServerArgs& args, bool speaks) {

@@ -14,6 +14,7 @@
 #include "launch/cli/flag_set.h"
 #include "launch/flags/attention_flags.h"
 #include "launch/flags/batch_flags.h"
+#include "launch/flags/disaggregation_flags.h"
 #include "launch/flags/host_flags.h"
 #include "launch/flags/image_flags.h"
 #include "launch/flags/kernel_flags.h"
@@ -28,7 +29,7 @@
 
 namespace tpsim::launch {
 
-// All subjects side by side, so that a flag is read as SGLang's server_args has it (args.page_size); four
+// All subjects side by side, so that a flag is read as SGLang's server_args has it (args.page_size); five
 // are members, whose fields would not say what they are of.
 struct ServerArgs : ModelArgs,
                     KernelArgs,
@@ -43,6 +44,7 @@ struct ServerArgs : ModelArgs,
   SpeculationArgs speculation;
   ImageArgs images;
   RouterArgs router;
+  DisaggregationArgs disaggregation;
 
   std::map<std::string, std::string> given;  // flags, as FlagSet::given()
   // Flags of SGLang's server that were given and mean nothing here.
@@ -69,6 +71,9 @@ std::span<const std::string_view> sweepable_flags();
 // Throws UserError.
 void check_server_args(const ServerArgs& args, bool compare);
 void check_deployment_args(const ServerArgs& args);
+
+// Of a decode server of `args`: its flags, with those of --decode-args over them. Throws UserError.
+ServerArgs decode_server_args(const ServerArgs& args);
 
 // Log lines go to standard error at --log-level. `speaks`: whether this process, 0 of them all, logs at all.
 // Says which of the flags that were given mean nothing to a simulation.

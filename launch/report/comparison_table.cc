@@ -148,7 +148,10 @@ std::string requests_by_replica(const proto::RunReport& r) {
   }
   std::vector<std::string> each;
   for (const proto::ReplicaReport& replica : r.replicas())
-    each.push_back(fmt::format("{} (cached {:.0f} %)", replica.requests(), cached(replica)));
+    each.push_back(replica.role() == "decode"
+                       ? fmt::format("{} decoded", replica.requests())
+                       : fmt::format("{}{} (cached {:.0f} %)", replica.requests(),
+                                     replica.role().empty() ? "" : " prefilled", cached(replica)));
   return fmt::format("{}", fmt::join(each, " + "));
 }
 

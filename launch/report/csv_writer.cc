@@ -146,7 +146,8 @@ void RecordSpool::remove() { ::unlink(path_.c_str()); }
 
 CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
     : goodput_(options.goodput),
-      replicas_(options.replicas),
+      replicas_(options.replicas || options.split),
+      split_(options.split),
       steps_every_(options.steps_every),
       requests_(open_csv(dir, "requests.csv", options.compress)),
       steps_(options.steps_every > 0 ? &open_csv(dir, "steps.csv", options.compress) : nullptr) {
@@ -155,7 +156,7 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
   requests_.write(
       "backend,id,state,session,input_tokens,output_tokens,cached_tokens,retractions,arrival_time,"
       "first_scheduled_time,first_token_time,finish_time");
-  if (replicas_) requests_.write(",replica");
+  if (replicas_) requests_.write(split_ ? ",prefill_replica,decode_replica" : ",replica");
   requests_.write(goodput_.any() ? ",good\n" : "\n");
   if (!options.checkpoint.empty())
     request_spool_.emplace(options.checkpoint.string() + ".requests", options.resumed);
@@ -220,6 +221,7 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
   row.numbers(r.session, r.input_tokens, r.output_tokens, r.cached_tokens, r.retractions);
   for (const double time : {r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time})
     row.decimal(time, 9);
+  if (split_) row.numbers(r.prefill_replica.value_or(0));
   if (replicas_) row.numbers(r.replica);
   if (goodput_.any()) row.numbers(goodput_.met_by(r) ? 1U : 0U);
   row.end();

@@ -65,6 +65,7 @@ struct CsvOptions {
   std::filesystem::path checkpoint = {};
   bool resumed = false;                // there are rows of the run that is gone on with
   bool replicas = false;               // rows say last, but for that, which replica they are of
+  bool split = false;                  // and which prefilled and which decoded
   scheduler::ServiceLevels goodput{};  // any: requests.csv says last whether a request met it, 1 or 0
 };
 
@@ -95,7 +96,7 @@ class CsvWriter : public scheduler::RunObserver {
   void flush(fmt::memory_buffer& buffer, std::optional<RecordSpool>& spool, OutputFile& file);
 
   const scheduler::ServiceLevels goodput_;
-  const bool replicas_;
+  const bool replicas_, split_;
   const std::uint64_t steps_every_;
   OutputFile& requests_;
   OutputFile* const steps_;  // null: none

@@ -251,7 +251,7 @@ int serve(const ServeArgs& args, rank::MpiSession& session) {
   check_serve_args(args);
   set_up_logging(args.server, session.process() == 0);
   const std::vector<Deployment> deployments = resolve_deployments(args.server, /*compare=*/false);
-  refuse_replicas(deployments.front().router, "serve");
+  refuse_replicas(deployments.front(), "serve");
   return run_on_ranks(args.server, deployments, session, [&](const Stage& stage) {
     return serve_deployment_live(stage, args, deployments.front());
   });

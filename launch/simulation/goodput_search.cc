@@ -155,8 +155,7 @@ GoodputRate search_max_goodput_rate(const ServerArgs& args, const Deployment& de
     const scheduler::LoadConfig load = offer.at(rate, probed);
     const PricedReplicas replicas(deployment);
     on_rate(rate);
-    const proto::RunReport run =
-        scheduler::run_workload(deployment.scheduler, load, workload, replicas.executors(), observer);
+    const proto::RunReport run = scheduler::run_workload(replicas.fleet(), load, workload, observer);
     if (run.stopped_early()) return std::nullopt;
     probed.set_goodput_share(run.goodput_share());
     probed.set_request_goodput(run.request_goodput());

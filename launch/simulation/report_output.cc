@@ -111,7 +111,8 @@ ReportOutput::ReportOutput(const ServerArgs& args, Kind kind) : kind_(kind), qui
       folder_->leave_out(records);
   } else {
     csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every, args.checkpoint_file(),
-                                      !args.resume.empty(), args.parallel.replicas() > 1, args.goodput});
+                                      !args.resume.empty(), args.parallel.replicas() > 1,
+                                      args.disaggregation.pd_disaggregation, args.goodput});
     folder_->leave_out("sweep.csv");
   }
 }

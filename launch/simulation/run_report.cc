@@ -23,6 +23,7 @@ namespace {
 
 // Ranks know pages; which parts of windows were held at most is known to the scheduler alone.
 void add_window_bytes(const Deployment& deployment, const proto::RunReport& report, proto::RankReport& rank) {
+  if (report.swa_pool_tokens() == 0) return;
   const double windows = report.peak_swa_usage() * static_cast<double>(report.swa_pool_tokens());
   const std::uint64_t bytes =
       deployment.memory.stages.at(rank.rank() / deployment.ranks.tp_size).window_bytes_per_token;
@@ -141,7 +142,7 @@ proto::LoadTraits traits_of(const ServerArgs& args, const Deployment& deployment
   traits.set_speculation(deployment.speculation.algorithm);
   traits.set_arrivals(std::string(arrivals_of(args, workload)));
   const double requests = std::max<double>(1, static_cast<double>(report.completed()));
-  traits.set_in_flight(report.concurrency() / deployment.router.replicas);
+  traits.set_in_flight(report.concurrency() / deployment.replicas());
   traits.set_input_tokens(static_cast<double>(report.total_input_tokens()) / requests);
   traits.set_output_tokens(static_cast<double>(report.total_output_tokens()) / requests);
   return traits;
@@ -159,7 +160,7 @@ proto::RunReport compose_report(const ServerArgs& args, const Deployment& deploy
     rank.set_rank(static_cast<std::uint32_t>(report.ranks_size()));
     *report.add_ranks() = std::move(rank);
   }
-  finish_image_report(deployment.parallel.layout.dp_size * deployment.router.replicas, report);
+  finish_image_report(deployment.parallel.layout.dp_size * deployment.replicas(), report);
   write_speculation_shares(report);
   if (args.numeric()) return report;
   for (proto::Extrapolation& beyond : reach.extrapolations(deployment.header))

@@ -44,6 +44,15 @@ void check_workload(const scheduler::WorkloadOutline& workload, const Deployment
     throw_user_error(
         "--context-length {}: is too short for any request of {}, whose shortest needs {} tokens",
         config.context_length, workload.name, shortest);
+  if (deployment.disaggregation.decode_side == nullptr) return;
+  const scheduler::SchedulerConfig& decode = deployment.disaggregation.decode_side->scheduler;
+  const std::uint64_t reserved = decode.disaggregation.num_reserved_decode_tokens;
+  if (workload.shortest_prompt + reserved > decode.max_total_num_tokens)
+    throw_user_error(
+        "--decode-args: the KV pool of {} tokens of a decode server is too small for any request of {}, "
+        "whose "
+        "shortest needs {} and {} of --num-reserved-decode-tokens",
+        decode.max_total_num_tokens, workload.name, workload.shortest_prompt, reserved);
 }
 
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
@@ -51,11 +60,11 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
                                   scheduler::RunObserver& observer, std::optional<std::string>& loss,
                                   PerfettoOutput* perfetto, RunCheckpoints* checkpoints) {
   const scheduler::WorkloadOutline& outline = workload.outline();
-  const std::uint32_t replicas = deployment.router.replicas;
-  if (replicas > 1 && !stage.alone())
-    throw_user_error(
-        "--dp-size {}: replicas are served by one process; leave mpirun out, it stands in for all GPUs",
-        replicas);
+  if (deployment.replicas() > 1 && !stage.alone())
+    throw_user_error("{}: replicas are served by one process; leave mpirun out, it stands in for all GPUs",
+                     deployment.disaggregation.decode_side
+                         ? std::string("--pd-disaggregation")
+                         : fmt::format("--dp-size {}", deployment.router.replicas));
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   std::optional<BatchStreamWriter> recording;
   std::optional<RecordingExecutor> recorder;
@@ -64,25 +73,20 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
     recorder.emplace(*executor, *recording);
   }
   LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
-  std::vector<scheduler::Executor*> executors = {&tolerant};
-  std::vector<std::unique_ptr<rank::DeploymentExecutor>>
-      others;  // of the replicas after the first, all priced
-  for (std::uint32_t i = 1; i < replicas; ++i)
-    executors.push_back(others.emplace_back(stage.make_executor(deployment)).get());
+  const PricedReplicas replicas(deployment, &tolerant);
   Reach reach(deployment, observer);
   if (checkpoints != nullptr) checkpoints->attach(*executor, reach);
   scheduler::RunObserver& traced = perfetto == nullptr ? static_cast<scheduler::RunObserver&>(reach)
                                                        : perfetto->begin_run(deployment, *executor, reach);
-  proto::RunReport scheduled =
-      scheduler::run_workload(deployment.scheduler, load_config(stage.args(), deployment, outline), workload,
-                              executors, traced, checkpoints);
+  proto::RunReport scheduled = scheduler::run_workload(
+      replicas.fleet(), load_config(stage.args(), deployment, outline), workload, traced, checkpoints);
   if (recording) recording->commit();
   loss = tolerant.loss();
   std::vector<proto::RankReport> ranks;
   if (!loss) {
     try {
       ranks = executor->finish();
-      for (const auto& other : others) {
+      for (const auto& other : replicas.executors()) {
         for (proto::RankReport& rank : other->finish()) ranks.push_back(std::move(rank));
       }
     } catch (const rank::RankLost& lost) {
@@ -110,8 +114,8 @@ proto::RunReport serve_without_speculation(const ServerArgs& args, const Deploym
   const Deployment without = std::move(resolve_deployments(plain, /*compare=*/true).at(0));
   const PricedReplicas replicas(without);
   scheduler::NoRecords no_records;
-  return scheduler::run_workload(without.scheduler, load_config(args, without, workload.outline()), workload,
-                                 replicas.executors(), no_records);
+  return scheduler::run_workload(replicas.fleet(), load_config(args, without, workload.outline()), workload,
+                                 no_records);
 }
 
 // Of one of the backends that are compared.

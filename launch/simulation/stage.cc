@@ -35,12 +35,23 @@ std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment&
   return std::make_unique<rank::MpiExecutor>(*link_, std::move(ranks), deployment.configuration_hash());
 }
 
-PricedReplicas::PricedReplicas(const Deployment& deployment) {
-  rank::ProcessGroup here;
-  here.tp_size = deployment.ranks.num_ranks();
-  for (std::uint32_t i = 0; i < deployment.router.replicas; ++i)
-    pointers_.push_back(
-        executors_.emplace_back(std::make_unique<rank::ModeledExecutor>(deployment.local_ranks(here))).get());
+PricedReplicas::PricedReplicas(const Deployment& deployment, scheduler::Executor* first) {
+  const auto add = [this](const Deployment& of, std::uint32_t count,
+                          std::vector<scheduler::FleetServer>& to) {
+    rank::ProcessGroup here;
+    here.tp_size = of.ranks.num_ranks();
+    for (std::uint32_t i = 0; i < count; ++i)
+      to.push_back(
+          {&of.scheduler,
+           executors_.emplace_back(std::make_unique<rank::ModeledExecutor>(of.local_ranks(here))).get()});
+  };
+  if (first != nullptr) fleet_.servers.push_back({&deployment.scheduler, first});
+  const Disaggregation& split = deployment.disaggregation;
+  const std::uint32_t servers = split.decode_side ? split.prefill : deployment.router.replicas;
+  add(deployment, servers - (first != nullptr ? 1 : 0), fleet_.servers);
+  if (!split.decode_side) return;
+  add(*split.decode_side, split.decode, fleet_.decode);
+  fleet_.link = split.link;
 }
 
 void Stage::check_alive() const {

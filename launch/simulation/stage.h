@@ -12,6 +12,7 @@
 #include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/mpi_session.h"
 #include "rank/parallel/worker_link.h"
+#include "scheduler/engine.h"
 
 namespace tpsim::launch {
 
@@ -41,12 +42,15 @@ class Stage {
 // All replicas of a priced deployment, in this process.
 class PricedReplicas {
  public:
-  explicit PricedReplicas(const Deployment& deployment);
-  std::span<scheduler::Executor* const> executors() const { return pointers_; }
+  // `deployment` must outlive it. `first`: carries out what the first one runs, of which there is no other.
+  explicit PricedReplicas(const Deployment& deployment, scheduler::Executor* first = nullptr);
+  const scheduler::Fleet& fleet() const { return fleet_; }
+  // Those of its own.
+  std::span<const std::unique_ptr<rank::ModeledExecutor>> executors() const { return executors_; }
 
  private:
   std::vector<std::unique_ptr<rank::ModeledExecutor>> executors_;
-  std::vector<scheduler::Executor*> pointers_;
+  scheduler::Fleet fleet_;
 };
 
 // Called in every process with the same arguments. Process 0 calls `schedule`, whose exit status all

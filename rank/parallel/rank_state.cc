@@ -43,9 +43,11 @@ attention::ForwardMetadata RankState::apply(const ForwardBatch& batch) {
   const bool extends = mode == proto::EXTEND || mode == proto::MIXED;
   const bool decodes = mode == proto::DECODE || mode == proto::MIXED;  // one token for each member
   if (extends) check_extend(batch);
+  if (batch.arrived_rows_size() != 0) check_arrived(batch);
   const bool edits = batch.table_req_size() != 0 || batch.run_first_page_size() != 0;
   if (edits) apply_table_edits(batch);
   if (batch.decode_leave_size() != 0) apply_leaves(batch);
+  if (batch.arrived_rows_size() != 0) apply_arrived(batch);
   if (batch.decode_join_size() != 0) apply_joins(batch);
   if (extends) apply_extend(batch);
   if (edits) check_edited_members(batch);
@@ -203,6 +205,24 @@ void RankState::close_ranks(DecodeSet& set) {
   set.rows.resize(kept);
   set.seq_lens.resize(kept);
   set.covered.resize(kept);
+}
+
+// As check_extend(): such a row already belongs to its next request.
+void RankState::check_arrived(const ForwardBatch& batch) {
+  if (batch.arrived_lens_size() != batch.arrived_rows_size())
+    refuse("KV of {} rows has arrived, with {} lengths", batch.arrived_rows_size(),
+           batch.arrived_lens_size());
+  for (const std::uint32_t index : batch.arrived_rows())
+    row_at(index).last_extend = next_sequence_number_ + 1;
+}
+
+void RankState::apply_arrived(const ForwardBatch& batch) {
+  for (int i = 0; i < batch.arrived_rows_size(); ++i) {
+    Row& row = row_at(batch.arrived_rows(i));
+    if (row.decoding) refuse("KV of request {} arrives while it decodes", batch.arrived_rows(i));
+    row.seq_len = batch.arrived_lens(i);
+    row.micro_batch = micro_batch_;
+  }
 }
 
 void RankState::apply_joins(const ForwardBatch& batch) {

@@ -131,6 +131,8 @@ class RankState {
   struct DecodeSet;
   void close_ranks(DecodeSet& set);
   void apply_leaves(const proto::ForwardBatch& batch);
+  void check_arrived(const proto::ForwardBatch& batch);
+  void apply_arrived(const proto::ForwardBatch& batch);
   void apply_joins(const proto::ForwardBatch& batch);
   void apply_extend(const proto::ForwardBatch& batch);
   void check_edited_members(const proto::ForwardBatch& batch) const;

@@ -13,11 +13,13 @@ FLAGS = ROOT / "launch" / "flags"
 DEPLOYMENT = ROOT / "launch" / "deployment"
 
 # The subject's file of launch/deployment, where it has another name than that of launch/flags.
-HOMES = {"state": "states", "kernel": "kernels", "batch": "batches", "image": "images"}
+HOMES = {"state": "states", "kernel": "kernels", "batch": "batches", "image": "images",
+         "disaggregation": "sides"}
 # Subjects of a run, which no deployment knows.
 OF_RUNS = {"output"}
 # Subjects that are members of ServerArgs; of the others it has the fields themselves.
-MEMBERS = {"parallel": "parallel", "speculation": "speculation", "image": "images", "router": "router"}
+MEMBERS = {"parallel": "parallel", "speculation": "speculation", "image": "images", "router": "router",
+           "disaggregation": "disaggregation"}
 # What files of other subjects read as well: how large the deployment is and what is to be served, what one
 # subject bounds of another one, and what refuses a combination.
 SHARED = {
@@ -33,7 +35,7 @@ SHARED = {
     "parallel.pp_size": "memory router", "parallel.expert_distribution": "model", "parallel.load_balance": "batches router",
     "speculation.algorithm": "batches images", "speculation.draft_attention_backend": "attention",
     "image.image_count": "load", "image.image_resolution": "load", "image.random_image_count": "load",
-    "image.image_content": "load",
+    "image.image_content": "load", "disaggregation.pd_disaggregation": "resolve router",
 }
 
 

@@ -13,8 +13,7 @@
 #include "tests/unit/scheduler/fake_executor.h"
 #include "tests/unit/scheduler/random_requests.h"
 
-namespace tpsim::scheduler {
-namespace {
+namespace tpsim::scheduler::fleet_test {
 
 SchedulerConfig pool_of(std::uint64_t tokens) {
   SchedulerConfig config;
@@ -56,14 +55,15 @@ class KeptRequests : public NoRecords {
 
 Served serve(const Workload& workload, std::size_t replicas, RouterPolicy policy) {
   std::vector<std::unique_ptr<FakeExecutor>> executors;
-  std::vector<Executor*> pointers;
+  const SchedulerConfig config = pool_of(2500);
+  Fleet fleet;
   for (std::size_t i = 0; i < replicas; ++i)
-    pointers.push_back(executors.emplace_back(std::make_unique<FakeExecutor>()).get());
+    fleet.servers.push_back({&config, executors.emplace_back(std::make_unique<FakeExecutor>()).get()});
   LoadConfig load;
   load.router.policy = policy;
   KeptRequests kept;
   Served served;
-  served.report = run_workload(pool_of(2500), load, WorkloadView(workload), pointers, kept);
+  served.report = run_workload(fleet, load, WorkloadView(workload), kept);
   served.requests = std::move(kept.requests);
   return served;
 }
@@ -133,5 +133,4 @@ TEST(Fleet, CacheAwareFindsMorePrefixes) {
             serve(workload, 4, RouterPolicy::kRoundRobin).report.cache_hit_rate() + 0.1);
 }
 
-}  // namespace
-}  // namespace tpsim::scheduler
+}  // namespace tpsim::scheduler::fleet_test

@@ -18,8 +18,7 @@
 #include "tests/unit/scheduler/random_config.h"
 #include "tests/unit/scheduler/random_requests.h"
 
-namespace tpsim::scheduler {
-namespace {
+namespace tpsim::scheduler::resumed_runs_test {
 
 // Everything that a run does, in the order in which it does it.
 class Diary : public RunObserver, public Executor {
@@ -188,5 +187,4 @@ TEST_P(ResumedRuns, AreTheRunsThatWereNeverInterrupted) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ResumedRuns, ::testing::Range(0, 8));
 
-}  // namespace
-}  // namespace tpsim::scheduler
+}  // namespace tpsim::scheduler::resumed_runs_test

@@ -1,0 +1,168 @@
+// Scheduler of a decode server: SGLang's disaggregation/decode.py. A request gets pages for its prompt, first
+// come, first served, where every request that decodes or is on its way keeps room for
+// --num-reserved-decode-tokens; waits for its KV; and enters the running batch with its first token. What is
+// retracted goes to the host's memory and comes back before anything else is looked at.
+#include <algorithm>
+#include <cstdint>
+
+#include "scheduler/scheduler.h"
+
+namespace tpsim::scheduler {
+
+void Scheduler::process_decode_queue() {
+  resume_retracted_reqs();
+  if (queues_->retracted.empty()) {
+    pop_preallocated();
+    pop_transferred();
+  }
+  get_new_prebuilt_batch();
+}
+
+// SGLang's _allocatable_token_budgets; `need_for_single`: tokens that one running request may still need when
+// all others are retracted.
+std::int64_t Scheduler::allocatable_tokens(std::int64_t need_for_single) const {
+  const std::size_t active = running_.reqs.size() + queues_->transfer.size() + waiting_.size();
+  const std::int64_t reserved =
+      static_cast<std::int64_t>(active) * config_.disaggregation.num_reserved_decode_tokens;
+  return static_cast<std::int64_t>(pool_.available_size()) - std::max(reserved, need_for_single);
+}
+
+// Pages for all tokens but the last, which has no KV yet.
+bool Scheduler::pre_alloc(Req& req) {
+  if (active_ >= std::size_t{config_.max_running_requests} + config_.disaggregation.extra_rows) return false;
+  if (!pool_.pre_alloc(req, req.output_len > 0 ? req.full_len() - 1 : req.input_len)) return false;
+  ++active_;
+  return true;
+}
+
+void Scheduler::resume_retracted_reqs() {
+  if (queues_->retracted.empty()) return;
+  std::int64_t allocatable = allocatable_tokens(0);
+  std::size_t resumed = 0;
+  for (Req* req : queues_->retracted) {
+    const std::int64_t kv_tokens = std::int64_t{req->full_len()} - 1;
+    const std::int64_t required = kv_tokens + config_.disaggregation.num_reserved_decode_tokens;
+    if (required > allocatable || !pre_alloc(*req)) break;
+    allocatable -= required;
+    queues_->thread_seconds += config_.disaggregation.load_token_seconds * static_cast<double>(kv_tokens);
+    enqueue(*req);
+    ++resumed;
+  }
+  queues_->retracted.erase(queues_->retracted.begin(),
+                           queues_->retracted.begin() + static_cast<std::ptrdiff_t>(resumed));
+}
+
+void Scheduler::pop_preallocated() {
+  std::vector<Req*>& queue = queues_->prealloc;
+  if (queue.empty()) return;
+  if (config_.priority.enable_scheduling) {
+    const bool low_first = config_.priority.low_values_first;
+    std::ranges::stable_sort(queue, [low_first](const Req* a, const Req* b) {
+      return a->priority != b->priority && (a->priority < b->priority) == low_first;
+    });
+  }
+  const auto most_of = [](const Req& req) {
+    return std::min<std::int64_t>(req.max_new_tokens, PrefillAdder::kClipMaxNewTokens) + req.input_len;
+  };
+  std::int64_t retractable = 0, most_of_one = 0;
+  for (const Req* req : running_.reqs) {
+    retractable += req->input_len + (steady_.active() ? steady_.output_len(*req) : req->output_len);
+    most_of_one = std::max(most_of_one, most_of(*req));
+  }
+  std::size_t taken = 0;
+  for (Req* req : queue) {
+    const std::int64_t allocatable = allocatable_tokens(most_of_one - retractable);
+    const std::int64_t required =
+        std::max(std::int64_t{req->input_len} + config_.disaggregation.num_reserved_decode_tokens,
+                 most_of(*req) - retractable);
+    if (required > allocatable || !pre_alloc(*req)) break;
+    const DisaggregationConfig& costs = config_.disaggregation;
+    spend_on_prompt(*req, costs.preallocate_seconds, costs.preallocate_token_seconds);
+    queues_->transfer.push_back(req);
+    queues_->messages.push_back({.kind = KvMessage::Kind::kPages,
+                                 .req = req,
+                                 .time = pass_time_ + queues_->thread_seconds,
+                                 .tokens = req->input_len,
+                                 .runs = pool_.runs(*req, 0, req->input_len)});
+    ++taken;
+  }
+  queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(taken));
+}
+
+void Scheduler::on_kv(std::uint64_t id, double time, const KvTransfer& prefilled) {
+  for (std::vector<Req*>* queue : {&queues_->inflight, &queues_->transfer}) {
+    const auto found = std::ranges::find(*queue, id, &Req::id);
+    if (found == queue->end()) continue;
+    (*found)->transfer = prefilled;
+    (*found)->transfer.time = time;
+  }
+}
+
+void Scheduler::on_prefill_refused(std::uint64_t id) {
+  for (std::vector<Req*>* queue : {&queues_->prealloc, &queues_->transfer}) {
+    const auto found = std::ranges::find(*queue, id, &Req::id);
+    if (found == queue->end()) continue;
+    Req& req = **found;
+    queue->erase(found);
+    if (req.kv_committed_len > 0) {
+      pool_.release(req, /*is_insert=*/false);
+      --active_;
+    }
+    reject(req, "the prefill server refused it");
+    return;
+  }
+}
+
+void Scheduler::pop_transferred() {
+  std::erase_if(queues_->transfer, [this](Req* req) {
+    if (req->transfer.time > pass_time_) return false;
+    req->admitted_once = true;
+    req->cached_tokens = req->transfer.cached_tokens;
+    req->first_scheduled_time = req->transfer.first_scheduled_time;
+    enqueue(*req);
+    return true;
+  });
+}
+
+// SGLang's get_new_prebuilt_batch and process_prebuilt, and the batch's merge with the running one.
+void Scheduler::get_new_prebuilt_batch() {
+  if (waiting_.empty()) return;
+  const std::size_t most = config_.max_running_requests, running = running_.reqs.size();
+  if (config_.priority.enable_scheduling) policy_.calc_priority(waiting_.all());
+  std::size_t entered = 0;
+  for (Req* req : waiting_) {
+    if (entered + running >= most) break;
+    ++entered;
+    spend_on_prompt(*req, config_.disaggregation.prebuilt_seconds,
+                    config_.disaggregation.prebuilt_token_seconds);
+    if (req->output_len == 0) {
+      req->output_len = 1;
+      queues_->prebuilt.push_back(req);
+      if (is_finished(*req)) continue;  // with the first token
+    } else {
+      req->interruptions.back().readmitted = pass_time_;
+    }
+    running_.reqs.push_back(req);
+    req->in_running = req->in_decode_set = true;
+    pool_.tell_arrived(*req);
+    pool_.edits().join(req->cache.row);
+    running_may_finish_ = running_may_finish_ || finishes_by_length(*req);
+    if (steady_.active()) join_steady(*req);
+  }
+  waiting_.remove(entered, [this](const Req* req) {
+    return req->in_running || (req->output_len > 0 && is_finished(*req));
+  });
+}
+
+void Scheduler::process_batch_result_prebuilt(double now, PassResult& result) {
+  for (Req* req : queues_->prebuilt) {
+    req->first_token_time = req->last_token_time = now;
+    if (result.wants_tokens) result.tokens.push_back({req, 1});
+    if (req->in_running) continue;
+    finish(*req);
+    result.finished.push_back(req);
+  }
+  queues_->prebuilt.clear();
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Prefill and decode on servers of their own.
+
+Usage: disaggregation_test.py TPSIM [CLASS ...]
+"""
+
+import csv
+import json
+import os
+
+from command_line import CommandLine, main
+
+
+class Disaggregation(CommandLine):
+    LOAD = ("--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--dataset-name", "random", "--num-prompts", "80",
+            "--random-input-len", "900", "--random-output-len", "60", "--request-rate", "20", "--check-invariants")
+    PAIR = ("--pd-disaggregation",)
+
+    def served(self, *words):
+        folder = os.path.join(self.folder, "out")
+        done = self.tpsim("run", *self.LOAD, "--report-dir", folder, *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "report.json")) as file:
+            report = json.load(file)
+        with open(os.path.join(folder, "requests.csv")) as file:
+            return report, list(csv.DictReader(file)), done.stdout
+
+    def test_requests_name_both_servers(self):
+        report, requests, text = self.served(*self.PAIR, "--prefill", "2", "--decode", "3", "--decode-policy", "round_robin")
+        self.assertEqual([row["role"] for row in report["replicas"]], ["prefill"] * 2 + ["decode"] * 3)
+        for row in report["replicas"]:
+            mine = [r for r in requests if int(r[row["role"] + "_replica"]) == row["replica"]]
+            self.assertEqual(row["requests"], len(mine))
+        self.assertEqual(sum(row["input_tokens"] for row in report["replicas"]), report["total_input_tokens"])
+        self.assertEqual(sum(row["output_tokens"] for row in report["replicas"]), report["total_output_tokens"])
+        self.assertEqual(len(report["ranks"]), 5)
+        self.assertEqual(report["server_args"]["kv_link"], "nvlink")
+        self.assertIn("prefilled", text)
+
+    def test_a_slow_link_delays_first_tokens_alone(self):
+        fast, _, _ = self.served(*self.PAIR)
+        slow, _, _ = self.served(*self.PAIR, "--kv-link", "network", "--kv-link-bandwidth", "5")
+        self.assertGreater(slow["mean_ttft_ms"], fast["mean_ttft_ms"] + 5)
+        self.assertLess(abs(slow["mean_tpot_ms"] / fast["mean_tpot_ms"] - 1), 0.05)
+
+    def test_decode_servers_of_their_own_kind(self):
+        report, _, _ = self.served(*self.PAIR, "--decode-args=--attention-backend flashinfer --max-total-tokens 9000")
+        self.assertEqual(report["server_args"]["decode_attention_backend"], "flashinfer")
+        self.assertEqual(report["server_args"]["decode_max_total_num_tokens"], "9000")
+        report, _, _ = self.served(*self.PAIR, "--tp", "2", "--decode-args=--tp 4")
+        self.assertEqual(len(report["ranks"]), 6)
+
+    def test_a_pool_that_retracts(self):
+        self.LOAD = tuple("600" if word == "60" else word for word in self.LOAD)
+        report, requests, _ = self.served(*self.PAIR, "--num-reserved-decode-tokens", "16",
+                                          "--decode-args=--max-total-tokens 5000 --cuda-graph-max-bs 64")
+        self.assertGreater(report["retractions"], 0)
+        self.assertEqual(report["completed"], len(requests))
+
+    def test_compared(self):
+        folder = os.path.join(self.folder, "out")
+        done = self.tpsim("compare", *self.LOAD, *self.PAIR, "--attention-backends", "fa3,flashinfer", "--report-dir", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "report.json")) as file:
+            self.assertEqual([len(run["replicas"]) for run in json.load(file)["runs"]], [2, 2])
+
+    def test_refusals(self):
+        for words, sentence in (
+                (("--decode", "2"), "--decode: needs --pd-disaggregation"),
+                (("--decode-args=--tp 2 --page-size 64",), "--decode-args: needs --pd-disaggregation"),
+                ((*self.PAIR, "--decode-args=--page-size 64 --tp 1"), "--page-size: prefill servers have pages of 1"),
+                ((*self.PAIR, "--decode-args=--kv-cache-dtype fp8_e4m3 --tp 1"), "--kv-cache-dtype: prefill and decode"),
+                ((*self.PAIR, "--decode-args=--model-path tinyllama-1.1b --tp 1"), "--decode-args: decode servers have"),
+                ((*self.PAIR, "--decode-args=--frobnicate 3"), "--decode-args: --frobnicate"),
+                ((*self.PAIR, "--decode-args=--max-total-tokens 300 --tp 1"), "--num-reserved-decode-tokens 512: leaves no"),
+                ((*self.PAIR, "--kv-link-bandwidth", "0"), "--kv-link-bandwidth 0"),
+                ((*self.PAIR, "--kv-link", "pcie"), "--kv-link pcie: the profile of h200-sxm"),
+                ((*self.PAIR, "--decode", "0"), "--decode 0"),
+                ((*self.PAIR, "--decode-policy", "bucket"), "--decode-policy bucket: is not simulated"),
+                ((*self.PAIR, "--dp-size", "2"), "--pd-disaggregation: --dp-size"),
+                ((*self.PAIR, "--pp-size", "2"), "--pd-disaggregation: --pp-size"),
+                ((*self.PAIR, "--trace-out", "t.json"), "--pd-disaggregation: --trace-out"),
+                ((*self.PAIR, "--checkpoint", "c", "--report-dir", "d"), "--pd-disaggregation: a checkpoint"),
+                (("--disaggregation-mode", "prefill"), "--disaggregation-mode: one command has both sides here")):
+            self.assert_refused(["run", *self.LOAD, *words], sentence)
+        self.assert_refused(["serve", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", *self.PAIR],
+                            "--pd-disaggregation: `tpsim serve` serves one server")
+
+
+if __name__ == "__main__":
+    main()
