@@ -89,6 +89,7 @@ std::vector<MeasuredLoad> read_pd_requests_file(scheduler::TraceInput& input, co
     load.settings = fmt::format("{} decodes: {}", rows.decode, fmt::join(of_decode, " "));
     if (rows.tag.starts_with("rt-")) add_flags(load.flags, {"--router-policy", "cache_aware"});
     load.measured = figures_of(rows.requests);
+    load.cached_tokens = cached_of(rows.requests);
     offer_requests(rows.requests, file, place, load);
     load.server = rows.prefill + "+" + rows.decode;
   }

@@ -165,6 +165,12 @@ scheduler::Workload replay(const std::vector<MeasuredRequest>& requests, bool ti
   return workload;
 }
 
+std::uint64_t cached_of(const std::vector<MeasuredRequest>& requests) {
+  std::uint64_t sum = 0;
+  for (const MeasuredRequest& request : requests) sum += request.cached_tokens;
+  return sum;
+}
+
 std::uint32_t longest_answer(const std::vector<MeasuredRequest>& requests) {
   std::uint32_t longest = 0;
   for (const MeasuredRequest& request : requests) longest = std::max(longest, request.output_tokens);

@@ -40,6 +40,8 @@ class FigureSums {
 };
 MeasuredFigures figures_of(const std::vector<MeasuredRequest>& requests);
 
+// Prompt tokens that were found cached.
+std::uint64_t cached_of(const std::vector<MeasuredRequest>& requests);
 // Tokens of the longest answer.
 std::uint32_t longest_answer(const std::vector<MeasuredRequest>& requests);
 

@@ -91,6 +91,7 @@ struct MeasuredLoad {
   Statistic ttft = Statistic::kOfAll, tpot = Statistic::kOfAll, e2e = Statistic::kOfAll;
   std::vector<MeasuredBatch> batches;        // in their order; empty: not logged
   std::optional<std::uint64_t> pool_tokens;  // of the server's KV pool
+  std::optional<std::uint64_t> cached_tokens;  // of all prompts; of files that were measured for it
 };
 
 struct MeasurementOptions {

@@ -139,6 +139,7 @@ void set_accept_lens(const MeasuredLoad& load, const scheduler::SpeculationConfi
 void LoadRecords::on_request(const scheduler::RequestRecord& record) {
   if (record.state == scheduler::RequestState::kRejected) ++rejected_;
   if (record.state != scheduler::RequestState::kCompleted) return;
+  cached_tokens_ += record.cached_tokens;
   sums_.add(record.arrival_time, record.first_token_time, record.finish_time, record.output_tokens);
 }
 

@@ -44,6 +44,7 @@ class LoadRecords : public scheduler::RunObserver {
   bool stopped() const { return stop_; }
   // Requests that were refused.
   std::uint64_t rejected() const { return rejected_; }
+  std::uint64_t cached_tokens() const { return cached_tokens_; }
   // Of the completed requests.
   MeasuredFigures figures() const { return sums_.figures(); }
 
@@ -52,6 +53,7 @@ class LoadRecords : public scheduler::RunObserver {
   std::vector<ServedStep> steps_;
   std::uint32_t running_ = 0;  // after the last step
   std::uint64_t rejected_ = 0;
+  std::uint64_t cached_tokens_ = 0;
   FigureSums sums_;
 };
 

@@ -93,6 +93,10 @@ void serve(const MeasuredLoad& load, const std::atomic<bool>& stop, proto::Valid
     (row.*figure.change)()->set_measured(*measured);
     (row.*figure.change)()->set_predicted(*predicted);
   }
+  if (load.cached_tokens) {
+    row.mutable_cached_tokens()->set_measured(static_cast<double>(*load.cached_tokens));
+    row.mutable_cached_tokens()->set_predicted(static_cast<double>(records.cached_tokens()));
+  }
   row.set_calibration(uncalibrated(report));
   *row.mutable_traits() = traits_of(servable.args(), deployment, servable.workload().outline(), report);
   add_answered_bands(!carried_over(report).empty(), row);

@@ -30,6 +30,8 @@ std::string rows_table(const proto::Validation& validation, bool colour) {
   TextTable table;
   table.rows.push_back({"predicted, measured and their ratio", "TPOT ms", "of", "x", "TTFT ms", "of", "x",
                         "latency ms", "of", "x", "duration s", "of", "x", "output tok/s", "of", "x"});
+  const bool cached = std::ranges::any_of(validation.rows(), &proto::ValidatedRow::has_cached_tokens);
+  if (cached) append(table.rows.back(), {"cached tok", "of"});
   for (const proto::ValidatedRow& row : validation.rows()) {
     Cells cells = {name_of(row)};
     for (const RowFigure& figure : row_figures()) {
@@ -38,6 +40,11 @@ std::string rows_table(const proto::Validation& validation, bool colour) {
                                                 fmt::format("{:.3f}", of.predicted() / of.measured())}
                                         : kNothing);
     }
+    if (row.has_cached_tokens())
+      append(cells, {fmt::format("{:.0f}", row.cached_tokens().predicted()),
+                     fmt::format("{:.0f}", row.cached_tokens().measured())});
+    else if (cached)
+      append(cells, {"", ""});
     table.rows.push_back(std::move(cells));
   }
   return to_text(table, colour);

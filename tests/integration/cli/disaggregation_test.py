@@ -57,6 +57,29 @@ class Disaggregation(CommandLine):
         self.assertGreater(report["retractions"], 0)
         self.assertEqual(report["completed"], len(requests))
 
+    def test_real_pairs_did_the_same(self):
+        """Loads of real pairs: the same requests wait and are retracted, and times are near."""
+        here = os.path.dirname(os.path.abspath(__file__))
+        with open(os.path.join(here, "..", "..", "references", "disaggregation", "pairs.json")) as file:
+            recorded = json.load(file)
+        for pair in recorded["pairs"]:
+            folder = os.path.join(self.folder, "pair")
+            done = self.tpsim("run", *recorded["common"].split(), *pair["flags"].split(),
+                              f"--decode-args={pair['decode_args']}", "--report-dir", folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(folder, "report.json")) as file:
+                report = json.load(file)
+            for name, measured, most in (("mean_ttft_ms", pair["ttft_ms"], 0.15), ("mean_tpot_ms", pair["tpot_ms"], 0.05),
+                                         ("duration", pair["duration_s"], 0.06)):
+                self.assertLess(abs(report[name] / measured - 1), most, (name, pair))
+            self.assertEqual(report["retractions"], pair["retractions"], pair)
+            if "waiting" in pair:
+                with open(os.path.join(folder, "steps.csv")) as file:
+                    steps = [step for step in csv.DictReader(file) if step["replica"] == "1"]
+                self.assertEqual(max(int(step["running"]) for step in steps), pair["most_running"])
+                full = next(step for step in steps if int(step["decode_requests"]) == pair["most_running"])
+                self.assertEqual(int(full["waiting"]), pair["waiting"])
+
     def test_compared(self):
         folder = os.path.join(self.folder, "out")
         done = self.tpsim("compare", *self.LOAD, *self.PAIR, "--attention-backends", "fa3,flashinfer", "--report-dir", folder)

@@ -189,6 +189,38 @@ TEST(Requests, TakeTheServerAndItsBatchesFromTheirFolder) {
   EXPECT_TRUE(has_pair(load, "--speculative-accept-rates", "trace"));
 }
 
+TEST(Pairs, AreAskedAsTheirTwoServersWereStarted) {
+  const TemporaryFolder folder;
+  write_file(folder / "servers.jsonl",
+             R"({"server": "P", "version": "0.5.12", "model_path": "llama-3.1-8b", "tp_size": 2, "attention_backend": "fa3", "max_total_num_tokens": 9000, "max_total_tokens": 9000})"
+             "\n"
+             R"({"server": "D", "tp_size": 4, "attention_backend": "flashinfer", "page_size": 64})"
+             "\n");
+  const std::string header =
+      "tag,load,request,prefill_server,decode_server,sent_s,first_s,last_s,input_tokens,output_tokens,cached_tokens\n";
+  const std::string rows =
+      "pd,azure:0:60:1,0,P,D,0,0.5,1.5,100,11,7\npd,azure:0:60:1,1,P,D,1,1.25,1.5,50,6,0\n"
+      "rt-pd,closed:64:8:1:1,0,P,D,0,0.5,1.5,64,8,0\n";
+  write_file(folder / "pd_requests.csv", header + rows);
+  const std::vector<MeasuredLoad> loads = read_measurements(folder / "pd_requests.csv", {});
+  ASSERT_EQ(loads.size(), 2U);
+  EXPECT_EQ(loads[0].server, "pd");
+  EXPECT_EQ(loads[0].backend, "fa3+flashinfer");
+  EXPECT_TRUE(has_pair(loads[0], "--tp-size", "2"));
+  EXPECT_TRUE(has_flag(loads[0].flags, "--pd-disaggregation"));
+  EXPECT_TRUE(has_pair(loads[0], "--pd-disaggregation",
+                       "--decode-args=--page-size 64 --tp-size 4 --prefill-attention-backend flashinfer "
+                       "--decode-attention-backend flashinfer"));
+  EXPECT_FALSE(has_flag(loads[0].flags, "--router-policy"));
+  EXPECT_TRUE(has_flag(loads[1].flags, "--router-policy"));
+  EXPECT_EQ(loads[0].cached_tokens, 7U);
+  EXPECT_EQ(loads[0].measured.ttft_ms, 375);
+  EXPECT_EQ(loads[0].measured.duration_s, 1.5);
+  EXPECT_TRUE(has_pair(loads[1], "--served-before", "warmup,other:"));  // of the same two servers
+  write_file(folder / "pd_requests.csv", header + "pd,azure:0:60:1,0,P,X,0,0.5,1.5,100,11,7\n");
+  EXPECT_THROW(read_measurements(folder / "pd_requests.csv", {}), UserError);
+}
+
 TEST(Benchmarks, KnowWhatTpSizeIsWhereExpertsAreSpreadAndCut) {
   const std::string head =
       "id,backend_version,model_path,system,precision,isl,osl,concurrency,tp_size,pp_size,attention_dp_size,"
