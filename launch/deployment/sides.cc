@@ -197,6 +197,7 @@ void join_sides(const ServerArgs& args, Deployment decode, Deployment& prefill) 
   rows["decode_policy"] = to_string(out.decode_router.policy);
   rows["num_reserved_decode_tokens"] = std::to_string(split.num_reserved_decode_tokens);
   rows["kv_link"] = link;
+  if (split.kv_link_bandwidth) rows["kv_link_bandwidth"] = format_real(*split.kv_link_bandwidth);
   rows["decode_attention_backend"] = decode.attention.backends.name();
   rows["decode_max_total_num_tokens"] = std::to_string(decode.scheduler.max_total_num_tokens);
   out.decode_side = std::make_shared<const Deployment>(std::move(decode));

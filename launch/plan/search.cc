@@ -147,9 +147,8 @@ class Search {
     const ServerArgs& args = resolved.setting->args;
     const PricedReplicas replicas(deployment);
     Deadline until(deadline, stop);
-    proto::RunReport report =
-        scheduler::run_workload(deployment.scheduler, load_config(args, deployment, beginning().outline()),
-                                beginning(), replicas.executors(), until);
+    proto::RunReport report = scheduler::run_workload(
+        replicas.fleet(), load_config(args, deployment, beginning().outline()), beginning(), until);
     if (args.max_goodput_rate && !report.stopped_early())
       add_goodput(search_max_goodput_rate(
                       args, deployment, beginning(), [](double) {}, until),

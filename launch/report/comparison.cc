@@ -105,6 +105,9 @@ std::string flag_of(const proto::SweepAxis& axis) {
 }
 
 std::uint32_t num_gpus(const proto::RunReport& run) {
+  // Servers that prefill and servers that decode may be of different sizes.
+  if (run.replicas_size() > 0 && !run.replicas(0).role().empty() && run.ranks_size() > 0)
+    return static_cast<std::uint32_t>(run.ranks_size());
   const auto replicas = static_cast<std::uint32_t>(std::max(1, run.replicas_size()));
   return run.tp_size() * (run.has_pp_size() ? run.pp_size() : 1) * replicas;
 }

@@ -221,7 +221,8 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
   row.numbers(r.session, r.input_tokens, r.output_tokens, r.cached_tokens, r.retractions);
   for (const double time : {r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time})
     row.decimal(time, 9);
-  if (split_) row.numbers(r.prefill_replica.value_or(0));
+  if (split_ && r.prefill_replica) row.numbers(*r.prefill_replica);
+  if (split_ && !r.prefill_replica) row.word("");  // of one that was not finished
   if (replicas_) row.numbers(r.replica);
   if (goodput_.any()) row.numbers(goodput_.met_by(r) ? 1U : 0U);
   row.end();

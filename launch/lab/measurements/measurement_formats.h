@@ -89,8 +89,8 @@ struct MeasuredLoad {
 
   MeasuredFigures measured;
   Statistic ttft = Statistic::kOfAll, tpot = Statistic::kOfAll, e2e = Statistic::kOfAll;
-  std::vector<MeasuredBatch> batches;        // in their order; empty: not logged
-  std::optional<std::uint64_t> pool_tokens;  // of the server's KV pool
+  std::vector<MeasuredBatch> batches;          // in their order; empty: not logged
+  std::optional<std::uint64_t> pool_tokens;    // of the server's KV pool
   std::optional<std::uint64_t> cached_tokens;  // of all prompts; of files that were measured for it
 };
 

@@ -86,6 +86,11 @@ class Disaggregation(CommandLine):
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(os.path.join(folder, "report.json")) as file:
             self.assertEqual([len(run["replicas"]) for run in json.load(file)["runs"]], [2, 2])
+        done = self.tpsim("compare", *self.LOAD, *self.PAIR, "--attention-backends", "fa3", "--prefill", "1,2", "--decode", "1,2",
+                          "--report-dir", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "report.json")) as file:
+            self.assertEqual([len(run["replicas"]) for run in json.load(file)["runs"]], [2, 3, 3, 4])
 
     def test_refusals(self):
         for words, sentence in (

@@ -90,6 +90,9 @@ TEST(Sweep, EverySweepableFlagTakesAList) {
       {"--router-policy", "random,cache_aware"},
       {"--router-cache-threshold", "0.3,0.5"},
       {"--load-balance-method", "round_robin,total_tokens"},
+      {"--prefill-policy", "random,cache_aware"},
+      {"--decode-policy", "random,cache_aware"},
+      {"--kv-link", "nvlink,network"},
       {"--moe-a2a-backend", "none,deepep"},
       {"--deepep-mode", "auto,normal"},
       {"--expert-distribution", "uniform,power_law:1.1"},
@@ -118,7 +121,7 @@ TEST(Sweep, EverySweepableFlagTakesAList) {
     const auto value = values.find(flag);
     const bool on_off = flag.starts_with("--enable-") || flag.starts_with("--disable-") ||
                         flag.starts_with("--enforce-") || flag.ends_with("-ragged") ||
-                        flag == "--mm-enable-dp-encoder";
+                        flag == "--mm-enable-dp-encoder" || flag == "--pd-disaggregation";
     Parsed parsed;
     const Sweep sweep =
         sweep_of(on_off                  ? std::vector<std::string>{std::string(flag) + "=true,false"}

@@ -191,13 +191,15 @@ TEST(Requests, TakeTheServerAndItsBatchesFromTheirFolder) {
 
 TEST(Pairs, AreAskedAsTheirTwoServersWereStarted) {
   const TemporaryFolder folder;
-  write_file(folder / "servers.jsonl",
-             R"({"server": "P", "version": "0.5.12", "model_path": "llama-3.1-8b", "tp_size": 2, "attention_backend": "fa3", "max_total_num_tokens": 9000, "max_total_tokens": 9000})"
-             "\n"
-             R"({"server": "D", "tp_size": 4, "attention_backend": "flashinfer", "page_size": 64})"
-             "\n");
+  write_file(
+      folder / "servers.jsonl",
+      R"({"server": "P", "version": "0.5.12", "model_path": "llama-3.1-8b", "tp_size": 2, "attention_backend": "fa3", "max_total_num_tokens": 9000, "max_total_tokens": 9000})"
+      "\n"
+      R"({"server": "D", "tp_size": 4, "attention_backend": "flashinfer", "page_size": 64})"
+      "\n");
   const std::string header =
-      "tag,load,request,prefill_server,decode_server,sent_s,first_s,last_s,input_tokens,output_tokens,cached_tokens\n";
+      "tag,load,request,prefill_server,decode_server,sent_s,first_s,last_s,input_tokens,output_tokens,cached_"
+      "tokens\n";
   const std::string rows =
       "pd,azure:0:60:1,0,P,D,0,0.5,1.5,100,11,7\npd,azure:0:60:1,1,P,D,1,1.25,1.5,50,6,0\n"
       "rt-pd,closed:64:8:1:1,0,P,D,0,0.5,1.5,64,8,0\n";
