@@ -86,7 +86,7 @@ std::vector<MeasuredLoad> read_pd_requests_file(scheduler::TraceInput& input, co
     add_flags(load.flags,
               {"--pd-disaggregation", fmt::format("--decode-args={}", fmt::join(of_decode, " "))});
     load.backend = prefill.prefill_backend + "+" + decode.decode_backend;
-    load.settings = fmt::format("{} decodes: {}", rows.decode, fmt::join(of_decode, " "));
+    load.settings = fmt::format("{}+{}", rows.prefill, rows.decode);
     if (rows.tag.starts_with("rt-")) add_flags(load.flags, {"--router-policy", "cache_aware"});
     load.measured = figures_of(rows.requests);
     load.cached_tokens = cached_of(rows.requests);
