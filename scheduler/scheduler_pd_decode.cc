@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "proto/base/ceil_div.h"
 #include "scheduler/scheduler.h"
 
 namespace tpsim::scheduler {
@@ -72,8 +73,10 @@ void Scheduler::pop_preallocated() {
   std::size_t taken = 0;
   for (Req* req : queue) {
     const std::int64_t allocatable = allocatable_tokens(most_of_one - retractable);
+    const std::uint32_t prompt =
+        rules_.preallocation_counts_pages ? ceil_align(req->input_len, pool_.page_size()) : req->input_len;
     const std::int64_t required =
-        std::max(std::int64_t{req->input_len} + config_.disaggregation.num_reserved_decode_tokens,
+        std::max(std::int64_t{prompt} + config_.disaggregation.num_reserved_decode_tokens,
                  most_of(*req) - retractable);
     if (required > allocatable || !pre_alloc(*req)) break;
     const DisaggregationConfig& costs = config_.disaggregation;

@@ -163,7 +163,8 @@ void check_exchange(const Deployment& prefill, const Deployment& decode) {
 
 ServerArgs prefill_side_args(const ServerArgs& args) {
   ServerArgs side = args;
-  side.disable_prefill_cuda_graph = true;
+  const bool captures = args.sglang_release.rules.prefill_server_captures_prefills;
+  (captures ? side.disable_decode_cuda_graph : side.disable_prefill_cuda_graph) = true;
   return side;
 }
 
@@ -189,6 +190,9 @@ void join_sides(const ServerArgs& args, Deployment decode, Deployment& prefill) 
   prefill.router.config = router_config(args, split.prefill_policy);
   if (split.prefill_policy || split.decode_policy || !args.router.given().empty())
     prefill.router.config.first_token_seconds = kRouterFirstTokenSeconds;
+  prefill.header.clear_cuda_graph_capture_seconds();
+  prefill.header.clear_cuda_graph_bytes();
+  decode.describe_captures(prefill.header);
   Rows& rows = *prefill.header.mutable_server_args();
   rows["prefill"] = std::to_string(split.prefill);
   rows["decode"] = std::to_string(split.decode);

@@ -7,8 +7,9 @@
 
 namespace tpsim::launch {
 
-// The flags of a prefill server of `args`, and of a decode server, as SGLang changes them (server_args.py,
-// _handle_pd_disaggregation and _handle_piecewise_cuda_graph).
+// The flags of a prefill server of `args`, and of a decode server, as SGLang changes them (0.5.12's
+// server_args.py, _handle_pd_disaggregation and _handle_piecewise_cuda_graph; 0.5.23's
+// arg_groups/cuda_graph_hook.py).
 ServerArgs prefill_side_args(const ServerArgs& args);
 ServerArgs decode_side_args(const ServerArgs& args);
 

@@ -81,7 +81,9 @@ std::string paced_by(const Deployment& deployment) {
   // Drafting has an overlap of its own, or none.
   if (deployment.scheduler.disable_overlap_schedule && deployment.speculation.algorithm.empty())
     flags += " --disable-overlap-schedule";
-  if (deployment.scheduler.cuda_graph_bs.empty()) flags += " --disable-cuda-graph";  // said, or the backend's
+  const auto& decodes =
+      deployment.disaggregation.decode_side ? *deployment.disaggregation.decode_side : deployment;
+  if (decodes.scheduler.cuda_graph_bs.empty()) flags += " --disable-cuda-graph";  // said, or the backend's
   if (deployment.scheduler.enable_mixed_chunk) flags += " --enable-mixed-chunk";
   return flags;
 }

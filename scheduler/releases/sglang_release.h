@@ -50,6 +50,13 @@ struct ReleaseRules {
   // before.
   bool abort_reaches_micro_batches = false;
 
+  // ---- prefill and decode split ----
+
+  // A decode server asks for the pages of a prompt, not for its tokens.
+  bool preallocation_counts_pages = false;
+  // A prefill server captures prefills as others do, and no decode.
+  bool prefill_server_captures_prefills = false;
+
   // ---- cache ----
 
   // Eviction frees what is short, not the whole demand.

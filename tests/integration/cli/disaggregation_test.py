@@ -37,6 +37,13 @@ class Disaggregation(CommandLine):
         self.assertEqual(report["server_args"]["kv_link"], "nvlink")
         self.assertIn("prefilled", text)
 
+    def test_graphs_of_releases(self):
+        """Neither side of 0.5.12 captures prefills; in 0.5.23 prefill servers do."""
+        for release, eager in (("0.5.12", "true"), ("0.5.23", "false")):
+            report, _, _ = self.served(*self.PAIR, "--sglang-version", release)
+            self.assertEqual(report["server_args"]["disable_prefill_cuda_graph"], eager)
+            self.assertEqual(report["replayed_fraction"], 1)
+
     def test_a_slow_link_delays_first_tokens_alone(self):
         fast, _, _ = self.served(*self.PAIR)
         slow, _, _ = self.served(*self.PAIR, "--kv-link", "network", "--kv-link-bandwidth", "5")

@@ -30,7 +30,7 @@ SHARED = {
     "memory.max_running_requests": "batches states", "state.max_mamba_cache_size": "memory",
     "batch.max_prefill_tokens": "memory", "batch.enable_mixed_chunk": "attention speculation",
     "batch.disable_radix_cache": "speculation", "batch.disable_overlap_schedule": "host speculation",
-    "batch.sglang_release": "attention draft images kernels memory model speculation states",
+    "batch.sglang_release": "attention draft images kernels memory model sides speculation states",
     "host.launch_queue": "resolve", "load.dataset_name": "images", "load.random_seed": "parallel resolve router",
     "parallel.pp_size": "memory router", "parallel.expert_distribution": "model", "parallel.load_balance": "batches router",
     "speculation.algorithm": "batches images", "speculation.draft_attention_backend": "attention",
