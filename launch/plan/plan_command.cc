@@ -80,6 +80,11 @@ void check(PlanArgs& args, const FlagSet& flags, rank::MpiSession& session) {
     throw_user_error("tpsim plan: shares its settings out over threads (--jobs); leave mpirun out");
   if (args.parallel.enable_dp_attention)
     throw_user_error("--enable-dp-attention: `tpsim plan` finds that out; to settle it give --attn-dp-size");
+  if (flags.given().contains("--pd-disaggregation"))
+    throw_user_error(
+        "--pd-disaggregation: `tpsim plan` shares GPUs out among whole servers; compare pairs by `tpsim "
+        "compare "
+        "--pd-disaggregation --prefill 1,2 --decode 1,2`");
   for (const FlagSet::List& list : flags.lists()) {
     for (const std::string_view other :
          {"--hardware", "--request-rate", "--max-concurrency", "--time-scale", "--enable-dp-attention"}) {

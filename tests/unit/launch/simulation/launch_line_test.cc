@@ -109,6 +109,40 @@ TEST(LaunchLine, OlderReleasesHaveTheirNames) {
             "--cuda-graph-max-bs-decode 64");
 }
 
+TEST(LaunchLine, OfPairsAreBothServersAndTheirRouter) {
+  const std::vector<std::string> commands = launched({"--model-path",
+                                                      "m",
+                                                      "--hardware",
+                                                      "h",
+                                                      "--trace",
+                                                      "t",
+                                                      "--pd-disaggregation",
+                                                      "--prefill",
+                                                      "1,2",
+                                                      "--decode-args=--tp 4 --attention-backend triton",
+                                                      "--tp",
+                                                      "2",
+                                                      "--kv-link",
+                                                      "network",
+                                                      "--num-reserved-decode-tokens",
+                                                      "64",
+                                                      "--router-policy",
+                                                      "random",
+                                                      "--decode-policy",
+                                                      "round_robin"});
+  ASSERT_EQ(commands.size(), 6U);
+  EXPECT_EQ(commands[3],
+            "python3 -m sglang.launch_server --model-path m --tp-size 2 --disaggregation-mode prefill");
+  EXPECT_EQ(commands[4],
+            "python3 -m sglang.launch_server --model-path m --tp-size 2 --num-reserved-decode-tokens 64 "
+            "--disaggregation-mode decode --tp 4 --attention-backend triton");
+  EXPECT_EQ(
+      commands[5],
+      "python3 -m sglang_router.launch_router --pd-disaggregation --prefill http://PREFILL:30000 8998 "
+      "--prefill http://PREFILL:30000 8998 --decode http://DECODE:30000 --decode-policy round_robin --policy "
+      "random");
+}
+
 // Whatever list is given to whatever flag: the command has flags of SGLang 0.5.23's own parser, or of its
 // router, with as many values as these take, and `tpsim run` reads them back.
 TEST(LaunchLine, IsOfSglangsOwnFlags) {
