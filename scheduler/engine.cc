@@ -190,6 +190,7 @@ class RunRecorder {
       if (!of_replicas_.empty()) {
         of_replicas_[i].set_replica(i);
         of_replicas_[i].set_kv_pool_tokens(of_replica.kv_pool_tokens());
+        of_replicas_[i].set_swa_pool_tokens(of_replica.swa_pool_tokens());
         of_replicas_[i].set_retractions(schedulers.retractions() - of_replicas_[i].retractions());
         of_replicas_[i].set_evicted_tokens(schedulers.evicted_tokens() - of_replicas_[i].evicted_tokens());
       }
@@ -264,8 +265,9 @@ class Run {
         recorder_(fleet, load, load_.offered(), observer) {
     for (const std::vector<FleetServer>* servers : {&fleet.servers, &fleet.decode})
       for (const FleetServer& server : *servers)
-        workers_.push_back(std::make_unique<Worker>(*this, static_cast<std::uint32_t>(workers_.size()),
-                                                    *server.config, load.front_end, *server.executor));
+        workers_.push_back(std::make_unique<Worker>(
+            *this, static_cast<std::uint32_t>(workers_.size()), *server.config,
+            server.front_end ? *server.front_end : load.front_end, *server.executor));
     if (fleet.decode.empty()) return;
     decoders_.emplace(*this, load.decode_router, servers_.size,
                       static_cast<std::uint32_t>(fleet.decode.size()));

@@ -42,10 +42,11 @@ proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& l
                               const StreamedWorkload& workload, Executor& executor, RunObserver& observer,
                               Checkpoints* checkpoints = nullptr);
 
-// One server of a fleet. Both must outlive the run.
+// One server of a fleet. What is pointed to must outlive the run.
 struct FleetServer {
   const SchedulerConfig* config;
   Executor* executor;
+  const FrontEndConfig* front_end = nullptr;  // null: the load's
 };
 // Servers, and what lies between them. In reports and records they are numbered, `decode` after `servers`.
 struct Fleet {

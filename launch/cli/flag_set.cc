@@ -185,7 +185,7 @@ void FlagSet::take_extras() {
     const bool joined = equals != std::string::npos;
     const std::string name = words[i].substr(2, joined ? equals - 2 : std::string::npos);
     const auto value_follows = [&] { return i + 1 < words.size() && words[i + 1].rfind("--", 0) != 0; };
-    const std::optional<SglangFlag> flag = find_sglang_flag(name);
+    const std::optional<SglangFlag> flag = find_sglang_flag(name, program_);
     if (!flag) {
       refusals.add(name, unknown(name));
       while (value_follows()) ++i;
@@ -235,7 +235,7 @@ void FlagSet::read() {
     std::vector<std::string_view> names = known_names();
     std::erase(names, "config");
     if (std::find(names.begin(), names.end(), entry.key) != names.end()) continue;
-    const std::optional<SglangFlag> flag = find_sglang_flag(entry.key);
+    const std::optional<SglangFlag> flag = find_sglang_flag(entry.key, program_);
     if (!flag) {
       throw_user_error("{}:{}: {}: not an option of `tpsim {}`{}", config_path_, entry.line, entry.key,
                        app_.get_name(), did_you_mean(entry.key, names));

@@ -13,14 +13,14 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/cli/sglang_flags.h"
+
 namespace CLI {
 class App;
 class Option;
 }  // namespace CLI
 
 namespace tpsim::launch {
-
-struct SglangFlag;
 
 class FlagSet {
  public:
@@ -51,10 +51,13 @@ class FlagSet {
   // A switch; a config file may say false.
   void add_switch(const std::string& names, const std::string& help, bool& target);
 
-  // Flags of SGLang's server that mean nothing to a simulation (launch/cli/sglang_flags.h) are accepted:
-  // their names
-  // ("--port") go to `ignored`, which must outlive read(). Without this call they are refused.
-  void accept_server_flags(std::vector<std::string>& ignored) { ignored_ = &ignored; }
+  // Flags of SGLang's server (or its router) that mean nothing to a simulation (launch/cli/sglang_flags.h)
+  // are accepted: their names ("--port") go to `ignored`, which must outlive read(). Without this call they
+  // are refused.
+  void accept_flags_of(SglangProgram program, std::vector<std::string>& ignored) {
+    program_ = program;
+    ignored_ = &ignored;
+  }
 
   // After `app` was parsed. Refuses flags that `app` did not know, all of them in one sentence (of an unknown
   // one the nearest known one is named), reads the config file if `--config` was given, and hands every value
@@ -103,6 +106,7 @@ class FlagSet {
   std::string config_path_;
   std::vector<List> lists_;
   std::map<std::string, std::string> given_;
+  SglangProgram program_ = SglangProgram::kServer;
   std::vector<std::string>* ignored_ = nullptr;
 };
 

@@ -36,15 +36,18 @@ std::vector<std::string> words_of(const YAML::Node& node) {
   return {std::istream_iterator<std::string>(text), {}};
 }
 
-const Table& table() {
-  static const Table table = [] {
-    const YAML::Node file = YAML::Load(kText);
-    Table read{.groups = {{Verdict::kIgnored, "", words_of(file["ignored"])}}, .own = words_of(file["own"])};
-    for (const YAML::Node& group : file["refused"])
-      read.groups.push_back({Verdict::kRefused, group["reason"].Scalar(), words_of(group["flags"])});
-    return read;
-  }();
+Table read_table(const YAML::Node& node) {
+  Table table{.groups = {{Verdict::kIgnored, "", words_of(node["ignored"])}}, .own = {}};
+  if (node["own"]) table.own = words_of(node["own"]);
+  for (const YAML::Node& group : node["refused"])
+    table.groups.push_back({Verdict::kRefused, group["reason"].Scalar(), words_of(group["flags"])});
   return table;
+}
+
+const Table& table_of(SglangProgram program) {
+  static const YAML::Node file = YAML::Load(kText);
+  static const Table server = read_table(file), router = read_table(file["router"]);
+  return program == SglangProgram::kServer ? server : router;
 }
 
 // A word of the table as a flag.
@@ -74,10 +77,11 @@ bool SglangFlag::changes_nothing(std::string_view value) const {
   return !harmless.empty() && std::ranges::count(split_list(harmless, '|'), value) > 0;
 }
 
-std::optional<SglangFlag> find_sglang_flag(std::string_view name) {
-  if (std::find(table().own.begin(), table().own.end(), name) != table().own.end()) return std::nullopt;
+std::optional<SglangFlag> find_sglang_flag(std::string_view name, SglangProgram program) {
+  const Table& table = table_of(program);
+  if (std::ranges::find(table.own, name) != table.own.end()) return std::nullopt;
   for (const bool families : {false, true}) {
-    for (const Group& group : table().groups) {
+    for (const Group& group : table.groups) {
       for (const std::string& word : group.words) {
         if (word.ends_with("-*") == families && names(word, name)) return parse_word(word, group);
       }

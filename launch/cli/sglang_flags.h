@@ -1,6 +1,6 @@
-// The flags of SGLang's server that no command of tpsim has: which of them mean nothing to a simulation, so
-// that a real launch line can be given as it is, and which would change the answer and are refused. They
-// stand in sglang_flags.yaml.
+// The flags of SGLang's server and router that no command of tpsim has: which of them mean nothing to a
+// simulation, so that a real launch line can be given as it is, and which would change the answer and are
+// refused. They stand in sglang_flags.yaml.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,11 @@ struct SglangFlag {
   bool changes_nothing(std::string_view value) const;
 };
 
-// `name` without dashes ("pp-size"). nullopt where SGLang has no such flag, or a command of tpsim has it.
-std::optional<SglangFlag> find_sglang_flag(std::string_view name);
+// Whose flags: SGLang's server's, or its router's (sglang_router.launch_router).
+enum class SglangProgram : std::uint8_t { kServer, kRouter };
+
+// `name` without dashes ("pp-size"). nullopt where the program has no such flag, or tpsim has it itself.
+std::optional<SglangFlag> find_sglang_flag(std::string_view name,
+                                           SglangProgram program = SglangProgram::kServer);
 
 }  // namespace tpsim::launch

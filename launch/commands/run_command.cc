@@ -6,8 +6,10 @@
 #include "launch/cli/flag_set.h"
 #include "launch/commands/commands.h"
 #include "launch/flags/server_args.h"
+#include "launch/fleet/fleet_run.h"
 #include "launch/simulation/simulate.h"
 #include "launch/simulation/sweep.h"
+#include "proto/base/error.h"
 
 namespace tpsim::launch {
 
@@ -35,6 +37,13 @@ void add(CLI::App& command, bool compare, rank::MpiSession& session, Action& act
       command, action,
       [compare](FlagSet& flags, ServerArgs& args) { declare_server_flags(flags, args, compare); },
       [compare, &session](ServerArgs& args, FlagSet& flags) {
+        args.given = flags.given();
+        if (!args.router.fleet.empty()) {
+          if (!flags.lists().empty())
+            throw_user_error("{}: a list beside --fleet; compare fleets, or settings of one deployment",
+                             flags.lists().front().flag);
+          return simulate_fleets(args, compare, session);
+        }
         std::optional<AllBackends> all;
         if (args.all_attention_backends) {
           all = find_backends(flags, args);
@@ -45,7 +54,6 @@ void add(CLI::App& command, bool compare, rank::MpiSession& session, Action& act
           const Sweep sweep = expand_sweep(flags, args);
           if (!sweep.settings.empty()) return compare_sweep(args, sweep, found, session);
         }
-        args.given = flags.given();
         begin_where_nothing_is(args);
         check_server_args(args, compare);
         return simulate(args, compare, found, session);

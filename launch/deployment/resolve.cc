@@ -178,14 +178,22 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   return out;
 }
 
+Deployment join(const ServerArgs& prefill, const ServerArgs& decode, const BackendPair* pair) {
+  Deployment out = resolve_one(prefill_side_args(prefill), pair);
+  join_sides(prefill, resolve_one(decode_side_args(decode), pair), out);
+  return out;
+}
+
 Deployment resolve_servers(const ServerArgs& args, const BackendPair* pair) {
   if (!args.disaggregation.pd_disaggregation) return resolve_one(args, pair);
-  Deployment prefill = resolve_one(prefill_side_args(args), pair);
-  join_sides(args, resolve_one(decode_side_args(args), pair), prefill);
-  return prefill;
+  return join(args, decode_server_args(args), pair);
 }
 
 }  // namespace
+
+Deployment resolve_split(const ServerArgs& prefill, const ServerArgs& decode) {
+  return join(prefill, decode, nullptr);
+}
 
 std::vector<Deployment> resolve_deployments(const ServerArgs& args, bool compare) {
   std::vector<Deployment> deployments;

@@ -14,6 +14,10 @@ namespace tpsim::launch {
 // comes to the same. Throws UserError for what cannot be carried out.
 std::vector<Deployment> resolve_deployments(const ServerArgs& args, bool compare);
 
+// The deployment of servers that prefill, which has those that decode (launch/deployment/disaggregation.h);
+// how many of each, and what lies between them, `prefill` says.
+Deployment resolve_split(const ServerArgs& prefill, const ServerArgs& decode);
+
 // What the prices of a run were fitted on (calibration.cc): one row for each operator class and each host
 // constant that enters them, with its table, or `uncalibrated`. `run`: but for its header. `queue_stated`: by
 // --launch-queue.

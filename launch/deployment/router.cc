@@ -11,10 +11,6 @@ namespace {
 // Of text, of which the router's tree is; 3.5 to 4.5 with the tokenizers of Llama 3 and Qwen.
 constexpr std::uint64_t kCharactersPerToken = 4;
 
-// The router hands the first piece of a stream on with later ones: first tokens of llama-3.1-8b on an H200
-// came 15 ms later than without it, the last ones did not (sglang_router 0.3.2; shared/data/fleet/README.md).
-constexpr double kFirstTokenSeconds = 0.015;
-
 scheduler::RouterPolicy controller_policy(scheduler::LoadBalanceMethod method) {
   switch (method) {
     case scheduler::LoadBalanceMethod::kRoundRobin:
@@ -40,9 +36,8 @@ void refuse_what_has_no_replicas(const ServerArgs& args, std::uint32_t replicas)
 
 }  // namespace
 
-scheduler::RouterConfig router_config(const ServerArgs& args,
+scheduler::RouterConfig router_config(const RouterArgs& router, std::uint32_t seed,
                                       const std::optional<scheduler::RouterPolicy>& policy) {
-  const RouterArgs& router = args.router;
   scheduler::RouterConfig config;
   config.policy = policy.value_or(router.policy.value_or(config.policy));
   config.cache_threshold = router.cache_threshold.value_or(config.cache_threshold);
@@ -50,7 +45,7 @@ scheduler::RouterConfig router_config(const ServerArgs& args,
   config.balance_rel_threshold = router.balance_rel_threshold.value_or(config.balance_rel_threshold);
   config.eviction_interval = router.eviction_interval_secs.value_or(60);
   if (router.max_tree_size) config.max_tree_tokens = *router.max_tree_size / kCharactersPerToken;
-  config.seed = args.random_seed;
+  config.seed = seed;
   return config;
 }
 
@@ -67,22 +62,26 @@ RouterChoice resolve_router(const ServerArgs& args) {
   }
   refuse_what_has_no_replicas(args, out.replicas);
   const bool routed = !router.given().empty();
-  scheduler::RouterConfig& config = out.config = router_config(args, {});
-  if (!routed) config.policy = controller_policy(args.parallel.load_balance);
-  if (routed) config.first_token_seconds = kFirstTokenSeconds;
-  if (!routed)
+  scheduler::RouterConfig& config = out.config = router_config(router, args.random_seed, {});
+  if (routed) {
+    config.first_token_seconds = kFirstTokenSeconds;
+  } else {
+    config.policy = controller_policy(args.parallel.load_balance);
     say(out.notes,
         "--dp-size {}: each scheduler has a tokenizer process of its own here, where one server has one for "
-        "all; "
-        "with --router-policy each replica has one, too",
+        "all; with --router-policy each replica has one, too",
         out.replicas);
+  }
   return out;
 }
 
 void write_router(const RouterChoice& router, Rows& rows) {
   if (router.replicas == 1) return;
-  const scheduler::RouterConfig& config = router.config;
   rows["dp_size"] = std::to_string(router.replicas);
+  write_router(router.config, rows);
+}
+
+void write_router(const scheduler::RouterConfig& config, Rows& rows) {
   rows["router_policy"] = to_string(config.policy);
   if (config.policy != scheduler::RouterPolicy::kCacheAware) return;
   rows["router_cache_threshold"] = format_real(config.cache_threshold);

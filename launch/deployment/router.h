@@ -22,11 +22,18 @@ struct RouterChoice {
 // replicas are not simulated with.
 RouterChoice resolve_router(const ServerArgs& args);
 
-// What --router-… say, with `policy` where one is given.
-scheduler::RouterConfig router_config(const ServerArgs& args,
+// What the router's flags say, with `policy` where one is given; `seed`: of what it draws. Its clients see
+// their first tokens at once: see kFirstTokenSeconds.
+scheduler::RouterConfig router_config(const RouterArgs& args, std::uint32_t seed,
                                       const std::optional<scheduler::RouterPolicy>& policy);
+
+// The router hands the first piece of a stream on with later ones: first tokens of llama-3.1-8b on an H200
+// came so much later than without it, the last ones did not (sglang_router 0.3.2;
+// shared/data/fleet/README.md).
+inline constexpr double kFirstTokenSeconds = 0.015;
 
 // What the report says of it; of one replica nothing.
 void write_router(const RouterChoice& router, Rows& rows);
+void write_router(const scheduler::RouterConfig& router, Rows& rows);
 
 }  // namespace tpsim::launch

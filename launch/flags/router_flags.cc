@@ -32,31 +32,38 @@ FlagSet::ReadValue router_policy(std::optional<scheduler::RouterPolicy>& target)
   };
 }
 
-void declare_router(FlagSet& flags, RouterArgs& args) {
+void declare_router(FlagSet& flags, RouterArgs& args, const std::string& prefix) {
+  const std::string dashes = "--" + prefix;
   flags.add_value(
-      "--router-policy", "POLICY",
+      dashes + "policy", "POLICY",
       "of SGLang's router before --dp-size replicas: random, round_robin, power_of_two or cache_aware "
-      "(default: no "
-      "router, one server's --load-balance-method)",
+      "(default: no router, one server's --load-balance-method)",
       router_policy(args.policy));
-  flags.add_value("--router-cache-threshold", "SHARE",
+  flags.add_value(dashes + "cache-threshold", "SHARE",
                   "of a prompt: cache_aware sends it where more than this was sent before (default 0.3)",
                   real(args.cache_threshold, 0, true, 1, true));
   flags.add_value(
-      "--router-balance-abs-threshold", "N",
+      dashes + "balance-abs-threshold", "N",
       "cache_aware: requests in flight by which replicas may differ; beyond it the least busy one gets the "
       "next (default 64)",
       count(args.balance_abs_threshold, 0));
-  flags.add_value("--router-balance-rel-threshold", "RATIO",
+  flags.add_value(dashes + "balance-rel-threshold", "RATIO",
                   "likewise: the busiest to the least busy (default 1.5)",
                   real(args.balance_rel_threshold, 0, true, 1e6, true));
-  flags.add_value("--router-eviction-interval-secs", "S",
+  flags.add_value(dashes + "eviction-interval-secs", "S",
                   "seconds between two evictions from the router's tree of prompts, 0: none (default 60)",
                   count(args.eviction_interval_secs, 0));
   flags.add_value(
-      "--router-max-tree-size", "CHARACTERS",
+      dashes + "max-tree-size", "CHARACTERS",
       "that an eviction leaves each replica in that tree, four of them a token (default 67108864)",
       count(args.max_tree_size, 1));
+}
+
+void declare_fleet(FlagSet& flags, RouterArgs& args) {
+  flags.add_value("--fleet", "FILE",
+                  "launch lines of servers, unequal ones perhaps, and of the router before them, with their "
+                  "counts (YAML or JSON: launch/fleet/README.md); compare takes several, separated by commas",
+                  text(args.fleet));
 }
 
 std::string_view RouterArgs::given() const {

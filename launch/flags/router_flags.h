@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "launch/cli/flag_set.h"
@@ -12,6 +13,7 @@
 namespace tpsim::launch {
 
 struct RouterArgs {
+  std::string fleet;  // of --fleet: the file of unequal servers; empty: none
   std::optional<scheduler::RouterPolicy> policy;
   std::optional<double> cache_threshold;
   std::optional<std::uint32_t> balance_abs_threshold;
@@ -26,7 +28,11 @@ struct RouterArgs {
 // Reads a policy of SGLang's router into `target`, which must outlive the flags.
 FlagSet::ReadValue router_policy(std::optional<scheduler::RouterPolicy>& target);
 
-void declare_router(FlagSet& flags, RouterArgs& args);
+// `prefix`: between the dashes and the router's own name of a flag, as sglang_router.launch_server has it.
+void declare_router(FlagSet& flags, RouterArgs& args, const std::string& prefix = "router-");
+
+// Of run and compare.
+void declare_fleet(FlagSet& flags, RouterArgs& args);
 
 std::string_view to_string(scheduler::RouterPolicy policy);
 

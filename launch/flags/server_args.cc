@@ -4,6 +4,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <CLI/CLI.hpp>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -115,7 +116,7 @@ constexpr std::string_view kSweepableFlags[] = {
 // The flags of a server, in the order of the help; the first wrong one in this order is the one that the user
 // hears about.
 void declare_server(FlagSet& flags, ServerArgs& args, bool compare) {
-  flags.accept_server_flags(args.ignored_flags);
+  flags.accept_flags_of(SglangProgram::kServer, args.ignored_flags);
   flags.group("Deployment");
   declare_model(flags, args);
   declare_parallel(flags, args.parallel);
@@ -144,11 +145,22 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_server(flags, args, compare);
   declare_load(flags, args, [&] { declare_image_dataset(flags, args.images); });
   declare_output(flags, args);
+  flags.group("Deployment");
+  declare_fleet(flags, args.router);
   flags.mark_lists(sweepable_flags(), /*taken=*/compare);
   if (!compare) return;
   flags.add_value("--jobs", "N",
                   "settings of a sweep served at once by each process (default: its share of the cores)",
                   count(args.jobs, 1, 1024));
+}
+
+std::vector<std::string> load_flags() {
+  CLI::App app;
+  FlagSet flags(app);
+  ServerArgs unused;
+  declare_load(flags, unused, [&] { declare_image_dataset(flags, unused.images); });
+  declare_output(flags, unused);
+  return flags.names();
 }
 
 void declare_deployment_flags(FlagSet& flags, ServerArgs& args) {

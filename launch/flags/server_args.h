@@ -64,6 +64,9 @@ void declare_deployment_flags(FlagSet& flags, ServerArgs& args);
 // --hardware, --model-path and what else decides which attention backends can run: of `tpsim backends`.
 void declare_backends_flags(FlagSet& flags, ServerArgs& args);
 
+// Canonical names of what asks no server for anything: of loads and outputs.
+std::vector<std::string> load_flags();
+
 // The flags that `tpsim compare` takes lists for: the settings that a user chooses between.
 std::span<const std::string_view> sweepable_flags();
 

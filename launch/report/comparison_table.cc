@@ -148,10 +148,13 @@ std::string requests_by_replica(const proto::RunReport& r) {
   }
   std::vector<std::string> each;
   for (const proto::ReplicaReport& replica : r.replicas())
+  {
+    const std::string group = replica.group().empty() ? "" : replica.group() + ", ";
     each.push_back(replica.role() == "decode"
                        ? fmt::format("{} decoded", replica.requests())
-                       : fmt::format("{}{} (cached {:.0f} %)", replica.requests(),
-                                     replica.role().empty() ? "" : " prefilled", cached(replica)));
+                       : fmt::format("{}{} ({}cached {:.0f} %)", replica.requests(),
+                                     replica.role().empty() ? "" : " prefilled", group, cached(replica)));
+  }
   return fmt::format("{}", fmt::join(each, " + "));
 }
 

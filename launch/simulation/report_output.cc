@@ -110,9 +110,10 @@ ReportOutput::ReportOutput(const ServerArgs& args, Kind kind) : kind_(kind), qui
     for (const char* records : {"requests.csv", "steps.csv", "requests.csv.gz", "steps.csv.gz"})
       folder_->leave_out(records);
   } else {
-    csv_.emplace(*folder_, CsvOptions{args.compress, args.steps_every, args.checkpoint_file(),
-                                      !args.resume.empty(), args.parallel.replicas() > 1,
-                                      args.disaggregation.pd_disaggregation, args.goodput});
+    csv_.emplace(*folder_,
+                 CsvOptions{args.compress, args.steps_every, args.checkpoint_file(), !args.resume.empty(),
+                            args.parallel.replicas() > 1 || !args.router.fleet.empty(),
+                            args.disaggregation.pd_disaggregation, args.goodput});
     folder_->leave_out("sweep.csv");
   }
 }

@@ -21,16 +21,6 @@
 namespace tpsim::launch {
 namespace {
 
-// Ranks know pages; which parts of windows were held at most is known to the scheduler alone.
-void add_window_bytes(const Deployment& deployment, const proto::RunReport& report, proto::RankReport& rank) {
-  if (report.swa_pool_tokens() == 0) return;
-  const double windows = report.peak_swa_usage() * static_cast<double>(report.swa_pool_tokens());
-  const std::uint64_t bytes =
-      deployment.memory.stages.at(rank.rank() / deployment.ranks.tp_size).window_bytes_per_token;
-  rank.set_peak_kv_bytes(rank.peak_kv_bytes() +
-                         static_cast<std::uint64_t>(windows * static_cast<double>(bytes)));
-}
-
 std::string_view name_of(const rank::WeightFormat& format) {
   using Kind = rank::WeightFormat::Kind;
   switch (format.kind) {
@@ -98,6 +88,26 @@ void judge_kernels(proto::RunReport& report) {
 
 }  // namespace
 
+void add_window_bytes(std::span<const Deployment* const> replicas, const proto::RunReport& scheduled,
+                      std::span<proto::RankReport> ranks) {
+  if (scheduled.swa_pool_tokens() == 0 || ranks.empty()) return;
+  std::size_t rank = 0;
+  for (std::size_t replica = 0; replica < replicas.size(); ++replica) {
+    const std::uint64_t pool = scheduled.replicas().empty()
+                                   ? scheduled.swa_pool_tokens()
+                                   : scheduled.replicas(static_cast<int>(replica)).swa_pool_tokens();
+    const double windows = scheduled.peak_swa_usage() * static_cast<double>(pool);
+    const Deployment& of = *replicas[replica];
+    for (std::uint32_t i = 0; i < of.ranks.num_ranks(); ++i) {
+      proto::RankReport& report = ranks[rank++];
+      const std::uint64_t bytes =
+          of.memory.stages.at(report.rank() / of.ranks.tp_size).window_bytes_per_token;
+      report.set_peak_kv_bytes(report.peak_kv_bytes() +
+                               static_cast<std::uint64_t>(windows * static_cast<double>(bytes)));
+    }
+  }
+}
+
 bool is_heavy(const proto::Calibration& row) {
   constexpr std::array<std::string_view, 8> kHeavy = {"attention.", "gemm", "moe",  "all_reduce",
                                                       "mla_bmm",    "gdn.", "kda.", "gated_delta"};
@@ -158,7 +168,6 @@ proto::RunReport compose_report(const ServerArgs& args, const Deployment& deploy
   report.MergeFrom(scheduled);
   deployment.describe_stages(report);
   for (proto::RankReport& rank : ranks) {
-    add_window_bytes(deployment, report, rank);
     rank.set_rank(static_cast<std::uint32_t>(report.ranks_size()));
     *report.add_ranks() = std::move(rank);
   }

@@ -2,6 +2,7 @@
 // measured loads the run is like, for its error bands.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,12 @@
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
+
+// Adds to the KV bytes of `ranks`, those of one replica after the other, what their windows held: ranks know
+// pages; which parts of windows were held at most is known to the scheduler alone. `replicas`: what each is
+// of.
+void add_window_bytes(std::span<const Deployment* const> replicas, const proto::RunReport& scheduled,
+                      std::span<proto::RankReport> ranks);
 
 // What the deployment is (its header), what the scheduler measured (`scheduled`), what the ranks did
 // (`ranks`, empty where they were lost), and what follows from these: stages, images, shares of speculation

@@ -94,6 +94,7 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
       scheduled.set_stopped_early(true);
     }
   }
+  add_window_bytes(replicas.deployments(), scheduled, ranks);
   return compose_report(stage.args(), deployment, outline, scheduled, std::move(ranks), reach);
 }
 

@@ -36,22 +36,33 @@ std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment&
 }
 
 PricedReplicas::PricedReplicas(const Deployment& deployment, scheduler::Executor* first) {
-  const auto add = [this](const Deployment& of, std::uint32_t count,
-                          std::vector<scheduler::FleetServer>& to) {
-    rank::ProcessGroup here;
-    here.tp_size = of.ranks.num_ranks();
-    for (std::uint32_t i = 0; i < count; ++i)
-      to.push_back(
-          {&of.scheduler,
-           executors_.emplace_back(std::make_unique<rank::ModeledExecutor>(of.local_ranks(here))).get()});
-  };
-  if (first != nullptr) fleet_.servers.push_back({&deployment.scheduler, first});
+  if (first != nullptr) {
+    fleet_.servers.push_back({&deployment.scheduler, first});
+    deployments_.push_back(&deployment);
+  }
   const Disaggregation& split = deployment.disaggregation;
   const std::uint32_t servers = split.decode_side ? split.prefill : deployment.router.replicas;
-  add(deployment, servers - (first != nullptr ? 1 : 0), fleet_.servers);
+  add(deployment, servers - (first != nullptr ? 1 : 0), nullptr, fleet_.servers);
   if (!split.decode_side) return;
-  add(*split.decode_side, split.decode, fleet_.decode);
+  add(*split.decode_side, split.decode, nullptr, fleet_.decode);
   fleet_.link = split.link;
+}
+
+void PricedReplicas::add(const Deployment& deployment, std::uint32_t count,
+                         const scheduler::FrontEndConfig& front_end) {
+  add(deployment, count, &front_end, fleet_.servers);
+}
+
+void PricedReplicas::add(const Deployment& deployment, std::uint32_t count,
+                         const scheduler::FrontEndConfig* front_end,
+                         std::vector<scheduler::FleetServer>& to) {
+  rank::ProcessGroup here;
+  here.tp_size = deployment.ranks.num_ranks();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    executors_.push_back(std::make_unique<rank::ModeledExecutor>(deployment.local_ranks(here)));
+    to.push_back({&deployment.scheduler, executors_.back().get(), front_end});
+    deployments_.push_back(&deployment);
+  }
 }
 
 void Stage::check_alive() const {

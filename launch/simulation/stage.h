@@ -1,6 +1,7 @@
 // The processes of one command: process 0 schedules, the others stand in for their ranks until it is done.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -39,17 +40,27 @@ class Stage {
   NumericStage* numeric_;   // null: modeled
 };
 
-// All replicas of a priced deployment, in this process.
+// Replicas whose passes are priced in this process: all of a deployment, or those that are added.
 class PricedReplicas {
  public:
   // `deployment` must outlive it. `first`: carries out what the first one runs, of which there is no other.
   explicit PricedReplicas(const Deployment& deployment, scheduler::Executor* first = nullptr);
+  // None yet.
+  PricedReplicas() = default;
+  // `count` servers more, of another deployment behind a front end of its own; both must outlive it.
+  void add(const Deployment& deployment, std::uint32_t count, const scheduler::FrontEndConfig& front_end);
   const scheduler::Fleet& fleet() const { return fleet_; }
   // Those of its own.
   std::span<const std::unique_ptr<rank::ModeledExecutor>> executors() const { return executors_; }
+  // What each replica is one of, in their order.
+  std::span<const Deployment* const> deployments() const { return deployments_; }
 
  private:
+  void add(const Deployment& deployment, std::uint32_t count, const scheduler::FrontEndConfig* front_end,
+           std::vector<scheduler::FleetServer>& to);
+
   std::vector<std::unique_ptr<rank::ModeledExecutor>> executors_;
+  std::vector<const Deployment*> deployments_;
   scheduler::Fleet fleet_;
 };
 

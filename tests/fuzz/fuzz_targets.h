@@ -29,6 +29,8 @@ std::span<const FuzzTarget> prompt_targets();
 std::span<const FuzzTarget> measurement_targets();
 // Requests of live clients, as bytes of HTTP and as JSON.
 std::span<const FuzzTarget> serve_targets();
+// Files of --fleet.
+std::span<const FuzzTarget> fleet_targets();
 // Files of --checkpoint, and the state in them.
 std::span<const FuzzTarget> checkpoint_targets();
 

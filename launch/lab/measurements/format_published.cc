@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/cli/shell_line.h"
 #include "launch/lab/measurements/csv_rows.h"
 #include "launch/lab/measurements/measured_requests.h"
 #include "launch/lab/measurements/measurement_formats.h"
@@ -27,30 +28,12 @@
 namespace tpsim::launch {
 namespace {
 
-// What a shell makes of a command that neither pipes nor expands.
-std::vector<std::string> shell_words(std::string_view command, const scheduler::Place& place) {
-  std::vector<std::string> words;
-  bool in_word = false;
-  char quote = 0;
-  for (std::size_t i = 0; i < command.size(); ++i) {
-    char c = command[i];
-    if (quote == 0 && std::isspace(static_cast<unsigned char>(c)) != 0) {
-      in_word = false;
-      continue;
-    }
-    if (!in_word) words.emplace_back();
-    in_word = true;
-    if (quote == 0 && (c == '\'' || c == '"')) {
-      quote = c;
-    } else if (c == quote) {
-      quote = 0;
-    } else {
-      if (c == '\\' && quote != '\'' && i + 1 < command.size()) c = command[++i];
-      words.back() += c;
-    }
+std::vector<std::string> words_of(std::string_view command, const scheduler::Place& place) {
+  try {
+    return shell_words(command);
+  } catch (const UserError& error) {
+    place.fail("{}", error.what());
   }
-  if (quote != 0) place.fail("the command has a {} that is not closed", quote);
-  return words;
 }
 
 // Takes every `names` with its value out of `words`; the last value counts, as for a command line.
@@ -74,13 +57,8 @@ std::string take(std::vector<std::string>& words, std::span<const std::string_vi
 
 // The server's flags: what follows `sglang serve` or `python3 -m sglang.launch_server`.
 std::vector<std::string> server_flags(std::string_view launch, const scheduler::Place& place) {
-  std::vector<std::string> words = shell_words(launch, place);
-  const auto starts = [](const std::string& word) {
-    return word == "serve" || word == "sglang.launch_server" || word.ends_with("launch_server.py");
-  };
-  const auto start = std::find_if(words.begin(), words.end(), starts);
-  if (start == words.end()) return {};
-  words.erase(words.begin(), start + 1);
+  std::vector<std::string> words = words_of(launch, place);
+  if (!drop_program(words)) return {};
   // A remark in parentheses at its end is the page's, not the command's.
   words.erase(std::ranges::find_if(words, [](const std::string& word) { return word.starts_with('('); }),
               words.end());
@@ -156,7 +134,7 @@ void offer(const CsvRows& cells, std::uint64_t prompts, MeasuredLoad& load) {
     load.refusal = "the lengths of its requests were not published";
   }
   if (dataset == "image") {
-    std::vector<std::string> words = shell_words(cells.text("bench"), cells.place());
+    std::vector<std::string> words = words_of(cells.text("bench"), cells.place());
     add_flags(load.flags, {"--dataset-name", "image"});
     for (const std::string_view flag : {"--image-count", "--image-resolution"}) {
       const std::string value = take(words, std::array{flag});
@@ -259,7 +237,7 @@ bool drafts_tokens(const std::vector<std::string>& flags) {
 // cache that the command flushes has neither.
 void serve_before(const CsvRows& cells, MeasuredLoad& load, std::map<std::string, std::string>& runs) {
   if (cells.text("dataset") != "random" || !load.refusal.empty()) return;
-  std::vector<std::string> words = shell_words(cells.text("bench"), cells.place());
+  std::vector<std::string> words = words_of(cells.text("bench"), cells.place());
   const std::string asked = take(words, std::array<std::string_view, 1>{"--warmup-requests"});
   const bool flushed = std::find(words.begin(), words.end(), "--flush-cache") != words.end();
   add_flags(load.flags, {"--warmup-requests", asked.empty() ? "1" : asked});

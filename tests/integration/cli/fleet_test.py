@@ -76,6 +76,115 @@ class Fleet(CommandLine):
         self.assert_refused(["serve", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--dp-size", "2"],
                             "--dp-size 2: `tpsim serve` serves one replica")
 
+    def write_fleet(self, text, name="fleet.yaml"):
+        with open(os.path.join(self.folder, name), "w") as file:
+            file.write(text)
+        return name
+
+    ROUTER = "router: python3 -m sglang_router.launch_router --policy round_robin --port 30000\n"
+    FILE_LOAD = LOAD[4:]
+
+    def fleet(self, file, *words):
+        folder = os.path.join(self.folder, "out")
+        done = self.tpsim("run", "--fleet", file, *self.FILE_LOAD, "--report-dir", folder, *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "report.json")) as file:
+            return json.load(file), done
+
+    def test_a_file_of_equal_servers_is_dp_size(self):
+        file = self.write_fleet(self.ROUTER + "workers: {count: 3, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n")
+        report, _ = self.fleet(file)
+        same, _, _ = self.served("--dp-size", "3", "--router-policy", "round_robin")
+        for row in report["replicas"]:
+            self.assertEqual((row.pop("group"), row.pop("hardware"), row.pop("gpus")), ("workers", "h200-sxm", 1))
+            row.pop("backend")
+        for run in (report, same):
+            run.pop("server_args")
+        self.assertEqual(report, same)
+
+    def test_unequal_servers(self):
+        file = self.write_fleet(self.ROUTER + """
+workers:
+  - {count: 2, hardware: h200-sxm, args: --model-path llama-3.1-8b}
+  - name: small
+    hardware: l40s
+    args: |
+      X=1 python3 -m sglang.launch_server --model-path llama-3.1-8b \\
+        --tp 2 --host 0.0.0.0  # two of them
+""")
+        report, done = self.fleet(file)
+        self.assertEqual([(r["group"], r["hardware"], r["gpus"], r["requests"]) for r in report["replicas"]],
+                         [("workers", "h200-sxm", 1, 40), ("workers", "h200-sxm", 1, 40), ("small", "l40s", 2, 40)])
+        self.assertEqual(report["hardware"], "h200-sxm + l40s")
+        self.assertEqual(len(report["ranks"]), 4)
+        self.assertNotIn("error_bands", report)
+        self.assertIn("no fleet of unequal servers was measured", done.stderr)
+        self.assertIn("--host, --port", done.stderr.replace("--port, --host", "--host, --port"))
+
+    def test_prefill_and_decode(self):
+        pair = """
+prefill: {count: 2, hardware: h200-sxm, args: python3 -m sglang.launch_server --model-path llama-3.1-8b --disaggregation-mode prefill}
+decode:
+  - hardware: h200-sxm
+    args: --model-path llama-3.1-8b --disaggregation-mode decode --attention-backend flashinfer --max-total-tokens 60000
+"""
+        file = self.write_fleet("router: --pd-disaggregation --policy round_robin\n" + pair)
+        report, _ = self.fleet(file)
+        rows = report["replicas"]
+        self.assertEqual([(r["role"], r["group"], r["requests"]) for r in rows],
+                         [("prefill", "prefill", 60), ("prefill", "prefill", 60), ("decode", "decode", 120)])
+        self.assertEqual(rows[2]["backend"], "flashinfer")
+        with open(os.path.join(self.folder, "out/requests.csv")) as requests:
+            for row in csv.DictReader(requests):
+                self.assertEqual(row["decode_replica"], "2")
+        # The same as said on the command line.
+        folder = os.path.join(self.folder, "same")
+        done = self.tpsim("run", *self.LOAD, "--pd-disaggregation", "--prefill", "2", "--prefill-policy", "round_robin",
+                          "--decode-policy", "round_robin",
+                          "--decode-args=--attention-backend flashinfer --max-total-tokens 60000", "--report-dir", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "report.json")) as text:
+            same = json.load(text)
+        for key in ("duration", "mean_ttft_ms", "mean_tpot_ms", "ranks"):
+            self.assertEqual(report[key], same[key], key)
+        self.write_fleet("router: --policy random\n" + pair.replace("mode decode", "mode prefill"))
+        self.assert_refused(["run", "--fleet", "fleet.yaml", *self.FILE_LOAD],
+                            "decode: --disaggregation-mode prefill: stands under decode")
+        self.write_fleet("router: --policy random\n" + pair.replace("--attention-backend flashinfer", "--page-size 64"))
+        self.assert_refused(["run", "--fleet", "fleet.yaml", *self.FILE_LOAD], "prefill and decode: --page-size: prefill")
+
+    def test_fleets_are_compared(self):
+        workers = "workers: {count: %d, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
+        for count in (2, 3):
+            self.write_fleet(self.ROUTER + workers % count, f"{count}.yaml")
+        done = self.tpsim("compare", "--fleet", "2.yaml,3.yaml", *self.FILE_LOAD, "--report-dir", "both")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(self.folder, "both/report.json")) as file:
+            runs = json.load(file)["runs"]
+        self.assertEqual([len(run["replicas"]) for run in runs], [2, 3])
+        self.assert_refused(["run", "--fleet", "2.yaml,3.yaml", *self.FILE_LOAD], "takes one file here")
+
+    def test_refused_fleets(self):
+        good = "workers: {count: 2, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
+        for text, sentence in (
+                (good, "fleet.yaml:1: router is missing"),
+                (self.ROUTER + good.replace("llama", "lama"), "fleet.yaml:2: workers: --model-path lama-3.1-8b"),
+                (self.ROUTER + good.replace("h200", "h20000"), "fleet.yaml:2: workers: "),
+                (self.ROUTER + good.replace("args: ", "args: --tp 3 "), "fleet.yaml:2: workers: --tp"),
+                (self.ROUTER + good.replace("args: ", "args: --dp-size 2 "), "--dp-size 2: such a server's own"),
+                (self.ROUTER + good.replace("args: ", "args: --no-such "), "fleet.yaml:2: workers: --no-such: unknown flag"),
+                (self.ROUTER.replace("round_robin", "manual") + good, "fleet.yaml:1: router: --policy manual: is not simulated"),
+                (self.ROUTER.replace("--port", "--max-concurrent-requests 5 --port") + good, "a limit on what the router"),
+                (self.ROUTER + "workers:\n  - {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
+                 "  - {hardware: h200-sxm, args: --model-path qwen3-8b}\n", "fleet.yaml:4: workers 2: serves qwen3-8b")):
+            self.write_fleet(text)
+            self.assert_refused(["run", "--fleet", "fleet.yaml", *self.FILE_LOAD], sentence)
+        self.write_fleet(self.ROUTER + good)
+        self.assert_refused(["run", "--fleet", "fleet.yaml", *self.LOAD], "is of a server; with --fleet it stands in the args")
+        self.assert_refused(["run", "--fleet", "nowhere.yaml", *self.FILE_LOAD], "--fleet nowhere.yaml: No such file")
+        self.assert_refused(["run", "--fleet", ".", *self.FILE_LOAD], "--fleet .: ")
+        self.assert_refused(["run", "--fleet", "fleet.yaml", *self.FILE_LOAD, "--trace-out", "t"], "--trace-out: of a fleet")
+
 
 if __name__ == "__main__":
     main()

@@ -1,0 +1,185 @@
+#include "launch/fleet/fleet.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "launch/cli/flag_command.h"
+#include "launch/deployment/resolve.h"
+#include "launch/deployment/router.h"
+#include "launch/flags/disaggregation_flags.h"
+#include "proto/base/error.h"
+
+namespace tpsim::launch {
+namespace {
+
+void append_new(const std::vector<std::string>& words, std::vector<std::string>& to) {
+  for (const std::string& word : words)
+    if (std::ranges::find(to, word) == to.end()) to.push_back(word);
+}
+
+// A server's part in a fleet is said by the key that it stands under; its line may say it, too.
+void take_mode(const std::string& key, std::vector<std::string>& words) {
+  constexpr std::string_view kFlag = "--disaggregation-mode";
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const bool joined = words[i].starts_with(std::string(kFlag) + "=");
+    if (!joined && (words[i] != kFlag || i + 1 == words.size())) continue;
+    const std::string mode = joined ? words[i].substr(kFlag.size() + 1) : words[i + 1];
+    if (mode != key && !(key == "workers" && mode == "null"))
+      throw_user_error("{} {}: stands under {}", kFlag, mode, key);
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(i),
+                words.begin() + static_cast<std::ptrdiff_t>(i + (joined ? 1 : 2)));
+    return;
+  }
+}
+
+// All but the deployment.
+FleetMember read_member(const ServerGroup& group, const ServerArgs& asked) {
+  FleetMember member;
+  member.name = group.name;
+  member.count = group.count;
+  ServerArgs& args = member.args;
+  std::vector<std::string> words = group.flags;
+  take_mode(group.key, words);
+  read_words("run", words, [&](FlagSet& flags) { declare_deployment_flags(flags, args); });
+  if (!args.hardware.empty())
+    throw_user_error("--hardware {}: stands beside the launch line, as hardware: {}", args.hardware,
+                     args.hardware);
+  args.hardware = group.hardware;
+  static_cast<LoadArgs&>(args) = asked;
+  static_cast<OutputArgs&>(args) = asked;
+  if (args.parallel.replicas() > 1)
+    throw_user_error(
+        "--dp-size {}: such a server's own controller is not simulated in a fleet; give the group "
+        "count: {} servers of --tp-size {}",
+        args.parallel.replicas(), args.parallel.replicas() * group.count, args.tp_size);
+  if (!args.router.given().empty()) throw_user_error("{}: belongs to the router's line", args.router.given());
+  if (args.numeric())
+    throw_user_error("--executor numeric: fleets are priced; compute one server without --fleet");
+  args.disaggregation.pd_disaggregation = group.key != "workers";
+  check_server_args(args, /*compare=*/false);
+  return member;
+}
+
+struct RouterLine {
+  RouterArgs args;
+  std::optional<scheduler::RouterPolicy> prefill_policy, decode_policy;
+  bool split = false;
+};
+
+// As the router reads its flags, without --router- before them or with it.
+RouterLine read_router(const FleetFile& file, std::vector<std::string>& ignored) {
+  RouterLine line;
+  std::vector<std::string> words = file.router_flags;
+  constexpr std::string_view kPrefix = "--router-";
+  for (std::string& word : words)
+    if (word.starts_with(kPrefix)) word = "--" + word.substr(kPrefix.size());
+  read_words("router", words, [&](FlagSet& flags) {
+    flags.accept_flags_of(SglangProgram::kRouter, ignored);
+    declare_router(flags, line.args, /*prefix=*/"");
+    flags.add_value("--prefill-policy", "POLICY", "of prefill servers", router_policy(line.prefill_policy));
+    flags.add_value("--decode-policy", "POLICY", "of decode servers", router_policy(line.decode_policy));
+    flags.add_switch("--pd-disaggregation", "prefill and decode are apart", line.split);
+  });
+  const bool split = file.has("prefill");
+  if (line.split && !split)
+    throw_user_error("--pd-disaggregation: needs servers under prefill and decode; these are workers");
+  if (!split && (line.prefill_policy || line.decode_policy))
+    throw_user_error("{}: is of servers under prefill and decode; these are workers",
+                     line.prefill_policy ? "--prefill-policy" : "--decode-policy");
+  return line;
+}
+
+// Model and vocabulary decide what a request's tokens are; how its weights are stored does not.
+bool same_model(const rank::ModelConfig& a, const rank::ModelConfig& b) {
+  return a.architecture == b.architecture && a.num_layers == b.num_layers && a.vocab_size == b.vocab_size &&
+         a.hidden_size == b.hidden_size;
+}
+
+// Servers that prefill become the first member, with those that decode in its deployment.
+template <typename InFile>
+void resolve_sides(const RouterLine& router, const InFile& in_file, const FleetFile& file, Fleet& fleet) {
+  if (file.groups.front().key == "decode") std::swap(fleet.members[0], fleet.members[1]);
+  FleetMember& prefill = fleet.members[0];
+  FleetMember& decode = fleet.members[1];
+  DisaggregationArgs& pair = prefill.args.disaggregation;
+  pair.prefill = prefill.count;
+  pair.decode = decode.count;
+  pair.num_reserved_decode_tokens = decode.args.disaggregation.num_reserved_decode_tokens;
+  pair.prefill_policy = router.prefill_policy ? router.prefill_policy : router.args.policy;
+  pair.decode_policy = router.decode_policy ? router.decode_policy : router.args.policy;
+  prefill.args.router = router.args;
+  in_file(file.groups.front().line, "prefill and decode",
+          [&] { prefill.deployment = resolve_split(prefill.args, decode.args); });
+  decode.deployment = *prefill.deployment.disaggregation.decode_side;
+}
+
+}  // namespace
+
+std::uint32_t Fleet::servers() const {
+  return std::accumulate(members.begin(), members.end(), 0U,
+                         [](std::uint32_t sum, const FleetMember& member) { return sum + member.count; });
+}
+
+const FleetMember& Fleet::member_of(std::uint32_t replica) const {
+  for (const FleetMember& member : members) {
+    if (replica < member.count) return member;
+    replica -= member.count;
+  }
+  return members.back();
+}
+
+std::uint32_t Fleet::num_gpus() const {
+  return std::accumulate(members.begin(), members.end(), 0U,
+                         [](std::uint32_t sum, const FleetMember& member) {
+                           return sum + member.count * member.deployment.ranks.num_ranks();
+                         });
+}
+
+Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked) {
+  Fleet fleet;
+  fleet.path = file.path;
+  const auto in_file = [&file](std::uint64_t line, const std::string& where, const auto& act) {
+    try {
+      act();
+    } catch (const UserError& error) {
+      throw_user_error("{}:{}: {}: {}", file.path, line, where, error.what());
+    }
+  };
+  RouterLine router;
+  if (file.router_line > 0)
+    in_file(file.router_line, "router", [&] { router = read_router(file, fleet.ignored_flags); });
+  const bool split = file.has("prefill");
+  for (const ServerGroup& group : file.groups) {
+    if (split && std::ranges::count(file.groups, group.key, &ServerGroup::key) > 1)
+      throw_user_error("{}:{}: {}: one group of such servers is simulated; give it a count", file.path,
+                       group.line, group.key);
+    in_file(group.line, group.name, [&] {
+      fleet.members.push_back(read_member(group, asked));
+      FleetMember& member = fleet.members.back();
+      append_new(member.args.ignored_flags, fleet.ignored_flags);
+      if (!split) member.deployment = std::move(resolve_deployments(member.args, /*compare=*/false).at(0));
+    });
+  }
+  if (split) {
+    resolve_sides(router, in_file, file, fleet);
+    return fleet;
+  }
+  fleet.router = router_config(router.args, asked.random_seed, {});
+  fleet.router.first_token_seconds = kFirstTokenSeconds;
+  for (std::size_t i = 0; i < fleet.members.size(); ++i) {
+    Deployment& deployment = fleet.members[i].deployment;
+    const rank::ModelConfig& first = fleet.members.front().deployment.model;
+    if (!same_model(deployment.model, first))
+      throw_user_error(
+          "{}:{}: {}: serves {}, the servers before it {}; no request of a trace says which model it is for: "
+          "simulate one fleet for each",
+          file.path, file.groups[i].line, file.groups[i].name, deployment.model.name, first.name);
+    deployment.router.replicas = fleet.servers();  // each is one of so many behind this router
+    deployment.router.config = fleet.router;
+  }
+  return fleet;
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,43 @@
+// What the launch lines of a fleet come to: a deployment for each group of servers, and the router before
+// them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launch/deployment/deployment.h"
+#include "launch/flags/server_args.h"
+#include "launch/fleet/fleet_file.h"
+#include "scheduler/router/router.h"
+
+namespace tpsim::launch {
+
+// Servers that are alike.
+struct FleetMember {
+  std::string name;
+  std::uint32_t count = 1;
+  ServerArgs args;  // of the launch line, with the load of the fleet
+  Deployment deployment;
+};
+
+struct Fleet {
+  std::string path;
+  std::vector<FleetMember> members;  // in the order of the file, which is that of replicas
+  scheduler::RouterConfig router;
+  std::vector<std::string> ignored_flags;  // of launch lines, which mean nothing to a simulation
+
+  // Whether there are two members, of which the first prefills and has the second's deployment
+  // (launch/deployment/disaggregation.h).
+  bool split() const { return members.front().deployment.disaggregation.decode_side != nullptr; }
+  std::uint32_t servers() const;
+  // The member that a replica is of. REQUIRES: replica < servers().
+  const FleetMember& member_of(std::uint32_t replica) const;
+  std::uint32_t num_gpus() const;
+};
+
+// Load and outputs are those of `asked`. Throws UserError naming file and line for a launch line that cannot
+// be carried out, and for servers of different models: no request of a trace says which of them it is for.
+Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,47 @@
+// `--fleet fleet.yaml`: the launch lines of a fleet as people have them, with how many of each there are.
+//
+//   router: python3 -m sglang_router.launch_router --policy cache_aware
+//   workers:
+//     - {count: 4, hardware: h200-sxm, args: --model-path Qwen/Qwen3-32B --tp 8}
+//     - name: small
+//       count: 8
+//       hardware: l40s
+//       args: python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B-FP8 --tp 2
+//
+// `prefill` and `decode` in place of `workers`: servers of a pair of roles. JSON is YAML, too.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tpsim::launch {
+
+// Servers that are alike.
+struct ServerGroup {
+  std::string key;         // "workers", "prefill" or "decode"
+  std::string name;        // as reports have it: `name`, or "workers", "workers 2" …
+  std::uint64_t line = 0;  // of the file
+  std::uint32_t count = 1;
+  std::string hardware;
+  std::vector<std::string> flags;  // of each one's launch line
+};
+
+struct FleetFile {
+  std::string path;
+  std::uint64_t router_line = 0;  // 0: there is no router
+  std::vector<std::string> router_flags;
+  std::vector<ServerGroup> groups;  // in the order of the file
+
+  std::uint64_t servers() const;
+  bool has(std::string_view key) const;
+};
+
+// Throws UserError "PATH:LINE: …" for what is no such file, and for unknown keys.
+FleetFile read_fleet_file(const std::string& path);
+// The same of its text; `path` is for the sentences.
+FleetFile parse_fleet(const std::string& text, const std::string& path);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,201 @@
+#include "launch/fleet/fleet_run.h"
+
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "launch/cli/action.h"
+#include "launch/deployment/images.h"
+#include "launch/deployment/router.h"
+#include "launch/fleet/fleet.h"
+#include "launch/simulation/reach.h"
+#include "launch/simulation/report_output.h"
+#include "launch/simulation/run_monitor.h"
+#include "launch/simulation/run_report.h"
+#include "launch/simulation/simulate.h"
+#include "launch/simulation/stage.h"
+#include "launch/simulation/workload_args.h"
+#include "proto/base/error.h"
+#include "proto/base/stop_flag.h"
+#include "proto/base/text.h"
+#include "scheduler/engine.h"
+
+namespace tpsim::launch {
+namespace {
+
+// Steps against what was measured on the GPU of their server.
+class FleetReach : public scheduler::RunObserver {
+ public:
+  FleetReach(const Fleet& fleet, scheduler::RunObserver& sink) : sink_(sink) {
+    for (const FleetMember& member : fleet.members) {
+      reaches_.push_back(std::make_unique<Reach>(member.deployment, no_records_));
+      of_replica_.insert(of_replica_.end(), member.count, reaches_.back().get());
+    }
+  }
+  void on_request(const scheduler::RequestRecord& record) override {
+    of_replica_[record.replica]->on_request(record);
+    sink_.on_request(record);
+  }
+  void on_step(const scheduler::StepRecord& record) override {
+    of_replica_[record.replica]->on_step(record);
+    sink_.on_step(record);
+  }
+  bool on_progress(const scheduler::Progress& progress) override { return sink_.on_progress(progress); }
+
+  const Reach& of_member(std::size_t member) const { return *reaches_[member]; }
+
+ private:
+  scheduler::NoRecords no_records_;
+  std::vector<std::unique_ptr<Reach>> reaches_;
+  std::vector<Reach*> of_replica_;
+  scheduler::RunObserver& sink_;
+};
+
+// What `of` says of the members, each once: "H200-SXM + L40S".
+template <typename Of>
+std::string joined(const Fleet& fleet, Of of) {
+  std::vector<std::string> each;
+  for (const FleetMember& member : fleet.members) {
+    const std::string& text = of(member.deployment.header);
+    if (std::ranges::find(each, text) == each.end()) each.push_back(text);
+  }
+  return fmt::format("{}", fmt::join(each, " + "));
+}
+
+// Whose server each replica is, and of several members what the report's names are of.
+void describe(const Fleet& fleet, const FleetReach& reach, proto::RunReport& report) {
+  Rows& rows = *report.mutable_server_args();
+  rows["fleet"] = fleet.path;
+  if (fleet.servers() > 1 && !fleet.split()) write_router(fleet.router, rows);
+  for (proto::ReplicaReport& replica : *report.mutable_replicas()) {
+    const FleetMember& member = fleet.member_of(replica.replica());
+    replica.set_group(member.name);
+    replica.set_hardware(member.deployment.header.hardware());
+    replica.set_backend(member.deployment.header.backend());
+    replica.set_gpus(member.deployment.ranks.num_ranks());
+  }
+  if (fleet.members.size() == 1) return;
+  report.set_hardware(joined(
+      fleet, [](const auto& header) -> const auto& { return header.hardware(); }));
+  report.set_backend(joined(
+      fleet, [](const auto& header) -> const auto& { return header.backend(); }));
+  report.set_model(joined(
+      fleet, [](const auto& header) -> const auto& { return header.model(); }));
+  report.clear_error_bands();  // no fleet of unequal servers was measured
+  for (std::size_t i = 1; i < fleet.members.size(); ++i)
+    for (proto::Extrapolation& beyond : reach.of_member(i).extrapolations(fleet.members[i].deployment.header))
+      *report.add_extrapolations() = std::move(beyond);
+}
+
+proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& workload,
+                       scheduler::RunObserver& observer) {
+  const FleetMember& first = fleet.members.front();
+  const scheduler::WorkloadOutline& outline = workload.outline();
+  std::vector<scheduler::LoadConfig> loads;
+  for (const FleetMember& member : fleet.members)
+    loads.push_back(load_config(member.args, member.deployment, outline));
+  PricedReplicas replicas = fleet.split() ? PricedReplicas(first.deployment) : PricedReplicas();
+  for (std::size_t i = 0; i < loads.size() && !fleet.split(); ++i)
+    replicas.add(fleet.members[i].deployment, fleet.members[i].count, loads[i].front_end);
+  FleetReach reach(fleet, observer);
+  const proto::RunReport scheduled =
+      scheduler::run_workload(replicas.fleet(), loads.front(), workload, reach);
+  std::vector<proto::RankReport> ranks;
+  for (const auto& executor : replicas.executors())
+    for (proto::RankReport& rank : executor->finish()) ranks.push_back(std::move(rank));
+  add_window_bytes(replicas.deployments(), scheduled, ranks);
+  proto::RunReport report =
+      compose_report(first.args, first.deployment, outline, scheduled, std::move(ranks), reach.of_member(0));
+  describe(fleet, reach, report);
+  return report;
+}
+
+// What a server is asked for is of the file, not of the command line, which would mean all servers or none.
+void refuse_server_flags(const ServerArgs& args) {
+  const std::vector<std::string> of_load = load_flags();
+  for (const auto& [flag, value] : args.given) {
+    if (flag != "--fleet" && std::ranges::find(of_load, flag) == of_load.end())
+      throw_user_error("{}: is of a server; with --fleet it stands in the args of those that it is for",
+                       flag);
+  }
+  const std::pair<std::string_view, bool> alone[] = {{"--record-batches", !args.record_batches.empty()},
+                                                     {"--trace-out", !args.trace_out.empty()},
+                                                     {"--checkpoint", !args.checkpoint.empty()},
+                                                     {"--resume", !args.resume.empty()},
+                                                     {"--max-goodput-rate", args.max_goodput_rate}};
+  for (const auto& [flag, given] : alone)
+    if (given) throw_user_error("{}: of a fleet is not simulated; leave it out, or --fleet", flag);
+}
+
+std::vector<Fleet> resolve_fleets(const ServerArgs& args, bool compare) {
+  const std::vector<std::string> paths = split_list(args.router.fleet, ',');
+  if (paths.size() > 1 && !compare)
+    throw_user_error("--fleet {}: takes one file here; `tpsim compare` takes a list and runs each of them",
+                     args.router.fleet);
+  std::vector<Fleet> fleets;
+  for (const std::string& path : paths) {
+    if (std::ranges::count(paths, path) > 1)
+      throw_user_error("--fleet {}: {} is listed twice", args.router.fleet, path);
+    fleets.push_back(resolve_fleet(read_fleet_file(path), args));
+  }
+  return fleets;
+}
+
+}  // namespace
+
+int simulate_fleets(const ServerArgs& args, bool compare, rank::MpiSession& session) {
+  set_up_logging(args, session.process() == 0);
+  if (session.num_processes() > 1)
+    throw_user_error("--fleet: is served by one process; leave mpirun out, it stands in for all GPUs");
+  refuse_server_flags(args);
+  const std::vector<Fleet> fleets = resolve_fleets(args, compare);
+  const FleetMember& first = fleets.front().members.front();
+  for (const Fleet& fleet : fleets) {
+    if (!fleet.ignored_flags.empty())
+      spdlog::warn("{}: {}: of no meaning to a simulation", fleet.path, fmt::join(fleet.ignored_flags, ", "));
+    for (const FleetMember& member : fleet.members) {
+      for (const std::string& note : member.deployment.notes) spdlog::info("{}: {}", member.name, note);
+      for (const std::string& warning : member.deployment.warnings)
+        spdlog::warn("{}: {}", member.name, warning);
+    }
+    if (fleet.members.size() > 1)
+      spdlog::warn("{}: no fleet of unequal servers was measured, so that there are no error bands",
+                   fleet.path);
+  }
+  const std::unique_ptr<const scheduler::StreamedWorkload> workload = with_images_placed(
+      first.args, first.deployment.model, first.deployment.host, load_workload(first.args));
+  for (const std::string& note : workload->outline().notes) spdlog::warn("{}", note);
+  for (const Fleet& fleet : fleets)
+    for (const FleetMember& member : fleet.members) check_workload(workload->outline(), member.deployment);
+  ServerArgs written = args;  // for what the columns of records are
+  written.disaggregation.pd_disaggregation = std::ranges::any_of(fleets, &Fleet::split);
+  ReportOutput output(written, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
+  ResultFile results(args.output_file);
+  output.plan(fleets.size());
+  bool stopped = false;
+  for (const Fleet& fleet : fleets) {
+    const std::string name = std::filesystem::path(fleet.path).stem().string();
+    ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), name);
+    RunMonitor monitor(output.begin_run(name), progress);
+    proto::RunReport report = serve(fleet, *workload, monitor);
+    stopped = report.stopped_early();
+    if (compare) (*report.mutable_settings())["fleet"] = name;
+    results.add(report);
+    output.end_run(std::move(report));
+    if (stopped) break;
+  }
+  {
+    const StopFlag::Writing writing;
+    output.write();
+    results.write();
+  }
+  if (!stopped) return kDone;
+  spdlog::error("interrupted; what was finished is reported");
+  return kStoppedEarly;
+}
+
+}  // namespace tpsim::launch

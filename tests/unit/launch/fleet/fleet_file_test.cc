@@ -1,0 +1,95 @@
+#include "launch/fleet/fleet_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "proto/base/error.h"
+
+namespace tpsim::launch {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::string complaint(const std::string& text) {
+  try {
+    parse_fleet(text, "f.yaml");
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(FleetFile, LaunchLinesAsPeopleHaveThem) {
+  setenv("TPSIM_FLEET_MODEL", "Qwen/Qwen3-32B", 1);
+  const FleetFile fleet = parse_fleet(R"(
+# a fleet
+router: python3 -m sglang_router.launch_router --policy cache_aware --host 0.0.0.0
+workers:
+  - {count: 4, hardware: h200-sxm, args: --model-path Qwen/Qwen3-32B --tp 8}
+  - name: small
+    hardware: l40s
+    args: |
+      SGLANG_X=1 python3 -m sglang.launch_server \
+        --model-path ${TPSIM_FLEET_MODEL} --tp 2  # two of them
+        --json '{"a": "$b c"}'
+  - hardware: l40s
+    args: [sglang, serve, --tp, "1"]
+)",
+                                      "f.yaml");
+  EXPECT_EQ(fleet.router_line, 3U);
+  EXPECT_EQ(fleet.router_flags, (Words{"--policy", "cache_aware", "--host", "0.0.0.0"}));
+  ASSERT_EQ(fleet.groups.size(), 3U);
+  EXPECT_EQ(fleet.servers(), 6U);
+  EXPECT_EQ(fleet.groups[0].name, "workers");
+  EXPECT_EQ(fleet.groups[0].flags, (Words{"--model-path", "Qwen/Qwen3-32B", "--tp", "8"}));
+  EXPECT_EQ(fleet.groups[1].name, "small");
+  EXPECT_EQ(fleet.groups[1].line, 6U);
+  EXPECT_EQ(fleet.groups[1].flags,
+            (Words{"--model-path", "Qwen/Qwen3-32B", "--tp", "2", "--json", R"({"a": "$b c"})"}));
+  EXPECT_EQ(fleet.groups[2].name, "workers 3");
+  EXPECT_EQ(fleet.groups[2].flags, (Words{"--tp", "1"}));
+}
+
+TEST(FleetFile, JsonIsReadToo) {
+  const FleetFile fleet =
+      parse_fleet(R"({"workers": {"hardware": "b200", "count": 1, "args": "--tp 4"}})", "f.json");
+  EXPECT_EQ(fleet.servers(), 1U);
+  EXPECT_EQ(fleet.router_line, 0U);
+}
+
+TEST(FleetFile, EachMistakeNamesLineAndKey) {
+  const std::string two = "  - {count: 2, hardware: h200-sxm, args: --tp 8}\n";
+  EXPECT_EQ(complaint("router: x\nworker:\n" + two),
+            "f.yaml:3: worker: is no key of a fleet, did you mean workers?");
+  EXPECT_EQ(complaint("router: x\nworkers:\n  - {counts: 2, hardware: b200, args: --tp 8}\n"),
+            "f.yaml:3: counts: is no key of a fleet, did you mean count?");
+  EXPECT_NE(complaint("workers:\n" + two).find("router is missing"), std::string::npos);
+  EXPECT_NE(complaint("router: x\nprefill:\n" + two).find("f.yaml:1: decode is missing"), std::string::npos);
+  EXPECT_NE(complaint("router: x\nworkers:\n" + two + "decode:\n" + two).find("workers beside decode"),
+            std::string::npos);
+  EXPECT_NE(complaint("workers:\n  - {args: --tp 8}\n").find("f.yaml:2: workers: hardware is missing"),
+            std::string::npos);
+  EXPECT_NE(complaint("workers:\n  - {hardware: b200}\n").find("args is missing"), std::string::npos);
+  EXPECT_NE(
+      complaint("workers:\n  - {hardware: b200, count: 0, args: x}\n").find("f.yaml:2: count: 0: must be"),
+      std::string::npos);
+  EXPECT_NE(complaint("workers:\n  - {hardware: b200, count: 2.5, args: x}\n").find("count: 2.5: must be"),
+            std::string::npos);
+  EXPECT_NE(complaint("workers:\n  - {hardware: b200, args: \"'x\"}\n").find("not closed"),
+            std::string::npos);
+  EXPECT_NE(complaint("workers:\n  - {hardware: b200, args: $TPSIM_NEVER_SET}\n")
+                .find("$TPSIM_NEVER_SET: is not set"),
+            std::string::npos);
+  EXPECT_NE(
+      complaint("workers:\n  - {hardware: b200, hardware: b300, args: x}\n").find("hardware is given twice"),
+      std::string::npos);
+  EXPECT_NE(complaint("[1, 2]").find("a mapping"), std::string::npos);
+  EXPECT_NE(complaint("").find("is empty"), std::string::npos);
+  EXPECT_NE(complaint("a: [").find("not valid YAML"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tpsim::launch
