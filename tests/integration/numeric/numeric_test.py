@@ -199,7 +199,8 @@ class Processes(Numeric):
     """The same under mpirun."""
 
     def test_each_number_of_processes(self):
-        for model in models():
+        """Of all models with `launch/test --long`; else of one in three."""
+        for model in models() if os.environ.get("TPSIM_LONG") else models()[::3]:
             with self.subTest(model=model):
                 self.check_reference(model, "--tp", "8", processes=8)
         for processes in (1, 2, 4):
