@@ -109,12 +109,16 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, s
 }
 
 rank::LocalRanks Deployment::local_ranks(const rank::ProcessGroup& group) const {
+  return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
+                          make_models(group));
+}
+
+std::vector<std::shared_ptr<rank::RankModel>> Deployment::make_models(const rank::ProcessGroup& group) const {
   // All shards of a stage have the same shapes (make_shard refuses others), so one model prices them all.
-  std::vector<std::unique_ptr<rank::RankModel>> models;
+  std::vector<std::shared_ptr<rank::RankModel>> models;
   for (std::uint32_t stage = 0; stage < pipeline.stages.size(); ++stage)
     models.push_back(make_model(group.first_rank(group.process) % ranks.tp_size, stage, /*captured=*/true));
-  return rank::LocalRanks(ranks, group.first_rank(group.process), group.ranks_per_process(),
-                          std::move(models));
+  return models;
 }
 
 void Deployment::describe_stages(proto::RunReport& report) const {

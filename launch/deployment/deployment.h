@@ -75,7 +75,9 @@ struct Deployment {
   }
   // The GPUs of all replicas.
   std::uint32_t num_gpus() const;
-  // The ranks of process `process` of `group`, ready to price batches.
+  // What prices the passes of the ranks of process `process` of `group`: one model for each stage.
+  std::vector<std::shared_ptr<rank::RankModel>> make_models(const rank::ProcessGroup& group) const;
+  // These ranks, ready to price batches.
   rank::LocalRanks local_ranks(const rank::ProcessGroup& group) const;
   // Puts into `report` what the pipeline stages have and leave room for; of one stage nothing.
   void describe_stages(proto::RunReport& report) const;

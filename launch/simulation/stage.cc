@@ -58,8 +58,12 @@ void PricedReplicas::add(const Deployment& deployment, std::uint32_t count,
                          std::vector<scheduler::FleetServer>& to) {
   rank::ProcessGroup here;
   here.tp_size = deployment.ranks.num_ranks();
+  // Prices of equal servers are looked up in the same tables, unless each compiles its own kernels.
+  std::vector<std::shared_ptr<rank::RankModel>> models;
   for (std::uint32_t i = 0; i < count; ++i) {
-    executors_.push_back(std::make_unique<rank::ModeledExecutor>(deployment.local_ranks(here)));
+    if (models.empty() || deployment.fresh_kernels) models = deployment.make_models(here);
+    executors_.push_back(std::make_unique<rank::ModeledExecutor>(
+        rank::LocalRanks(deployment.ranks, 0, deployment.ranks.num_ranks(), models)));
     to.push_back({&deployment.scheduler, executors_.back().get(), front_end});
     deployments_.push_back(&deployment);
   }

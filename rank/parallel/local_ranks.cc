@@ -57,7 +57,7 @@ void StepTimes::take_slowest(const StepTimes& other) {
 }
 
 LocalRanks::LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank, std::uint32_t num_ranks,
-                       std::vector<std::unique_ptr<RankModel>> models)
+                       std::vector<std::shared_ptr<RankModel>> models)
     : ranks_(config.ranks),
       slowdown_(config.slowdown),
       first_rank_(first_rank),

@@ -67,10 +67,11 @@ struct StepTimes {
 class LocalRanks {
  public:
   // Ranks first_rank … first_rank + num_ranks - 1. `models` is one model for all of them (identical shards),
-  // one for each stage of the whole deployment, or, of one stage, one for each of them. Throws
-  // std::invalid_argument for other numbers.
+  // one for each stage of the whole deployment, or, of one stage, one for each of them; whose answers hang on
+  // no pass before may be those of other LocalRanks of the same thread. Throws std::invalid_argument for
+  // other numbers.
   LocalRanks(const DeploymentConfig& config, std::uint32_t first_rank, std::uint32_t num_ranks,
-             std::vector<std::unique_ptr<RankModel>> models);
+             std::vector<std::shared_ptr<RankModel>> models);
 
   std::uint32_t first_rank() const { return first_rank_; }
   std::uint32_t num_ranks() const { return num_ranks_; }
@@ -101,7 +102,7 @@ class LocalRanks {
   void serialize(Archive& archive) {
     for (RankState& state : states_) archive(state);
     for (ImageEncoding& encoding : encodings_) archive(encoding);
-    for (const std::unique_ptr<RankModel>& model : models_) {
+    for (const std::shared_ptr<RankModel>& model : models_) {
       if constexpr (Archive::kReads) {
         model->load(archive);
       } else {
@@ -163,7 +164,7 @@ class LocalRanks {
   std::uint64_t page_tokens_;
   std::vector<double> slowest_slowdown_;  // of the whole deployment, per stage and data-parallel rank
   std::vector<RankState> states_;         // per data-parallel rank
-  std::vector<std::unique_ptr<RankModel>> models_;
+  std::vector<std::shared_ptr<RankModel>> models_;
   std::vector<ImageEncoding> encodings_;    // per data-parallel rank
   std::vector<EncoderCost> encoder_costs_;  // of the pass applied last, likewise
   // Of the pass applied last, per data-parallel rank.

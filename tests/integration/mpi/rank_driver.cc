@@ -66,7 +66,7 @@ PreparedRun make_run(const Options& options, const ProcessGroup& group, std::uin
   config.ranks.resize(options.tp);
   for (std::uint32_t r = 0; r < options.tp; ++r) config.ranks[r].set_weight_bytes(1000 + r);
   const double bias = process == options.odd_price ? 1.0 + 1e-15 : 1.0;
-  std::vector<std::unique_ptr<RankModel>> models;
+  std::vector<std::shared_ptr<RankModel>> models;
   const std::uint32_t count = options.each ? group.ranks_per_process() : 1;
   for (std::uint32_t i = 0; i < count; ++i) {
     // With a model per rank, shards are unlike: rank r is a little dearer than rank r - 1.

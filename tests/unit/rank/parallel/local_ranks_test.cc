@@ -31,8 +31,8 @@ DeploymentConfig deployment(std::vector<double> slowdown) {
   return config;
 }
 
-std::vector<std::unique_ptr<RankModel>> models(std::size_t count) {
-  std::vector<std::unique_ptr<RankModel>> result;
+std::vector<std::shared_ptr<RankModel>> models(std::size_t count) {
+  std::vector<std::shared_ptr<RankModel>> result;
   for (std::size_t i = 0; i < count; ++i) result.push_back(std::make_unique<FakeModel>());
   return result;
 }
@@ -86,7 +86,7 @@ TEST(LocalRanks, GoOnFromACheckpoint) {
   std::vector<double> slowdown(kTp, 1.0);
   slowdown[3] = 1.2;
   const auto make = [&slowdown] {
-    std::vector<std::unique_ptr<RankModel>> model;
+    std::vector<std::shared_ptr<RankModel>> model;
     model.push_back(std::make_unique<CountingModel>());
     return std::make_unique<ModeledExecutor>(LocalRanks(deployment(slowdown), 0, kTp, std::move(model)));
   };
@@ -225,7 +225,7 @@ TEST(LocalRanks, AnyShareOfTheDeploymentKnowsItsSlowestRank) {
 // Two stages of four ranks; the second one's model costs half as much again.
 TEST(LocalRanks, StagesArePricedApartAndWaitForTheirOwn) {
   const auto stage_models = [] {
-    std::vector<std::unique_ptr<RankModel>> result;
+    std::vector<std::shared_ptr<RankModel>> result;
     result.push_back(std::make_unique<FakeModel>(1.0));
     result.push_back(std::make_unique<FakeModel>(1.5));
     return result;
