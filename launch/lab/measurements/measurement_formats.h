@@ -5,6 +5,8 @@
 //               input_tokens, output_tokens, …; servers.jsonl, batches.csv[.gz] and models/ lie in its folder
 //   pd_requests CSV, a row a request of a pair of servers: tag, load, request, prefill_server, decode_server,
 //               sent_s, first_s, last_s, input_tokens, …; servers.jsonl lies in its folder
+//   router_requests  CSV, a row a request through a router: policy, load, worker, request, …; servers.jsonl
+//               lies in its folder
 //   kit         JSON lines, a line a request, as a measuring client writes them: NAME.jsonl, with the
 //               server's own account NAME.info.json and its log NAME.log beside it
 //   loads       CSV, a row a load: server, model, backend, flags, load, tpot_ms, ttft_ms, duration_s, …
@@ -117,6 +119,8 @@ struct MeasurementFile {
 // One for each format: the loads of a file, whose first line is the next to be read.
 std::vector<MeasuredLoad> read_requests_file(scheduler::TraceInput& input, const MeasurementFile& file);
 std::vector<MeasuredLoad> read_pd_requests_file(scheduler::TraceInput& input, const MeasurementFile& file);
+std::vector<MeasuredLoad> read_router_requests_file(scheduler::TraceInput& input,
+                                                    const MeasurementFile& file);
 std::vector<MeasuredLoad> read_kit_file(scheduler::TraceInput& input, const MeasurementFile& file);
 std::vector<MeasuredLoad> read_loads_file(scheduler::TraceInput& input, const MeasurementFile& file);
 std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, const MeasurementFile& file);

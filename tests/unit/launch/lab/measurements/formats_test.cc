@@ -189,6 +189,44 @@ TEST(Requests, TakeTheServerAndItsBatchesFromTheirFolder) {
   EXPECT_TRUE(has_pair(load, "--speculative-accept-rates", "trace"));
 }
 
+TEST(Routed, AreAskedOfAsManyServersBehindTheirPolicy) {
+  const TemporaryFolder folder;
+  write_file(
+      folder / "servers.jsonl",
+      R"({"server": "R0", "version": "0.5.12", "model_path": "llama-3.1-8b", "attention_backend": "fa3"})"
+      "\n"
+      R"({"server": "R1", "version": "0.5.12", "model_path": "llama-3.1-8b", "attention_backend": "fa3"})"
+      "\n");
+  const std::string header =
+      "policy,load,worker,request,conversation,turn,sent_s,first_s,last_s,input_tokens,output_tokens,cached_"
+      "tokens\n";
+  write_file(folder / "router_requests.csv",
+             header +
+                 "direct,azure:0:60:1,R0,0,,,0,0.5,1.5,100,11,0\n"
+                 "cache_aware,convp:2:40:2:6:10:9:9,R0,0,0,0,0,0.5,1,40,10,0\n"
+                 "cache_aware,convp:2:40:2:6:10:9:9,R1,1,1,0,0.25,0.5,1,40,10,0\n"
+                 "cache_aware,convp:2:40:2:6:10:9:9,R0,2,0,1,1.5,1.75,2,56,10,50\n");
+  const std::vector<MeasuredLoad> loads = read_measurements(folder / "router_requests.csv", {});
+  ASSERT_EQ(loads.size(), 2U);
+  EXPECT_FALSE(has_flag(loads[0].flags, "--dp-size"));
+  EXPECT_TRUE(has_pair(loads[1], "--dp-size", "2"));
+  EXPECT_TRUE(has_pair(loads[1], "--router-policy", "cache_aware"));
+  EXPECT_EQ(loads[1].cached_tokens, 50U);
+  ASSERT_TRUE(loads[1].workload);
+  const auto& requests = loads[1].workload->requests;
+  ASSERT_EQ(requests.size(), 3U);
+  EXPECT_EQ(requests[2].session, requests[0].session);
+  EXPECT_NE(requests[1].session, requests[0].session);
+  EXPECT_EQ(requests[2].think_time, 0.5);
+  // Its prompt begins with the one before and the answer to it.
+  kvcache::TokenSequence begins = requests[0].prompt;
+  begins.append(requests[0].output);
+  kvcache::TokenSequence prompt = requests[2].prompt;
+  EXPECT_EQ(prompt.size(), 56U);
+  prompt.truncate(begins.size());
+  EXPECT_EQ(prompt, begins);
+}
+
 TEST(Pairs, AreAskedAsTheirTwoServersWereStarted) {
   const TemporaryFolder folder;
   write_file(
