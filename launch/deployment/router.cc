@@ -49,6 +49,11 @@ scheduler::RouterConfig router_config(const RouterArgs& router, std::uint32_t se
   return config;
 }
 
+scheduler::RouterConfig router_config(const ServerArgs& args,
+                                      const std::optional<scheduler::RouterPolicy>& policy) {
+  return router_config(args.router, args.random_seed, policy);
+}
+
 RouterChoice resolve_router(const ServerArgs& args) {
   RouterChoice out;
   const RouterArgs& router = args.router;
@@ -62,7 +67,7 @@ RouterChoice resolve_router(const ServerArgs& args) {
   }
   refuse_what_has_no_replicas(args, out.replicas);
   const bool routed = !router.given().empty();
-  scheduler::RouterConfig& config = out.config = router_config(router, args.random_seed, {});
+  scheduler::RouterConfig& config = out.config = router_config(args, {});
   if (routed) {
     config.first_token_seconds = kFirstTokenSeconds;
   } else {

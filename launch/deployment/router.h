@@ -26,6 +26,8 @@ RouterChoice resolve_router(const ServerArgs& args);
 // their first tokens at once: see kFirstTokenSeconds.
 scheduler::RouterConfig router_config(const RouterArgs& args, std::uint32_t seed,
                                       const std::optional<scheduler::RouterPolicy>& policy);
+scheduler::RouterConfig router_config(const ServerArgs& args,
+                                      const std::optional<scheduler::RouterPolicy>& policy);
 
 // The router hands the first piece of a stream on with later ones: first tokens of llama-3.1-8b on an H200
 // came so much later than without it, the last ones did not (sglang_router 0.3.2;

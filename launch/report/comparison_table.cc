@@ -147,8 +147,7 @@ std::string requests_by_replica(const proto::RunReport& r) {
                        fewest->requests(), most->requests(), cached(*coldest), cached(*warmest));
   }
   std::vector<std::string> each;
-  for (const proto::ReplicaReport& replica : r.replicas())
-  {
+  for (const proto::ReplicaReport& replica : r.replicas()) {
     const std::string group = replica.group().empty() ? "" : replica.group() + ", ";
     each.push_back(replica.role() == "decode"
                        ? fmt::format("{} decoded", replica.requests())

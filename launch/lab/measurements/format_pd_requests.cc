@@ -68,8 +68,7 @@ const ServerAccount& account_of(const std::map<std::string, ServerAccount>& serv
 
 std::vector<MeasuredLoad> read_pd_requests_file(scheduler::TraceInput& input, const MeasurementFile& file) {
   std::vector<PairRows> all = read_pairs(input);
-  scheduler::TraceInput accounts = open_input(file.folder() / "servers.jsonl");
-  const std::map<std::string, ServerAccount> servers = read_servers(accounts);
+  const std::map<std::string, ServerAccount> servers = read_servers_beside(file);
   std::vector<MeasuredLoad> loads;
   for (PairRows& rows : all) {
     const scheduler::Place place{input.name(), rows.line};

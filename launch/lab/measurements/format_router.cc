@@ -101,8 +101,7 @@ MeasuredLoad load_of(const RoutedRows& rows, const std::set<std::string>& worker
 std::vector<MeasuredLoad> read_router_requests_file(scheduler::TraceInput& input,
                                                     const MeasurementFile& file) {
   const std::vector<RoutedRows> all = read_routed(input);
-  scheduler::TraceInput accounts = open_input(file.folder() / "servers.jsonl");
-  const std::map<std::string, ServerAccount> servers = read_servers(accounts);
+  const std::map<std::string, ServerAccount> servers = read_servers_beside(file);
   std::set<std::string> workers;
   for (const RoutedRows& rows : all) workers.insert(rows.workers.begin(), rows.workers.end());
   std::vector<MeasuredLoad> loads;

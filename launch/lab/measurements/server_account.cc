@@ -229,6 +229,14 @@ std::map<std::string, ServerAccount> read_servers(scheduler::TraceInput& input) 
   return servers;
 }
 
+std::map<std::string, ServerAccount> read_servers_beside(const MeasurementFile& file) {
+  const std::filesystem::path path = file.folder() / "servers.jsonl";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return {};
+  scheduler::TraceInput input = open_input(path);
+  return read_servers(input);
+}
+
 void add_account(const ServerAccount& account, const MeasurementFile& file, MeasuredLoad& load) {
   load.model = std::filesystem::path(account.model_path).filename().string();
   load.backend = account.backend();

@@ -41,6 +41,9 @@ ServerAccount read_account_file(const std::filesystem::path& path);
 // By the name in "server", one JSON object a line.
 std::map<std::string, ServerAccount> read_servers(scheduler::TraceInput& input);
 
+// The servers.jsonl in the folder of `file`; nothing where it is not there.
+std::map<std::string, ServerAccount> read_servers_beside(const MeasurementFile& file);
+
 // Sets what `load` is grouped by, its flags and its pool.
 void add_account(const ServerAccount& account, const MeasurementFile& file, MeasuredLoad& load);
 
