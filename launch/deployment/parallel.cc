@@ -71,8 +71,7 @@ void check_placement(const ServerArgs& args, const rank::ModelConfig& model,
       !std::filesystem::is_regular_file(parallel.init_expert_location, error))
     throw_user_error(
         "--init-expert-location {}: must be trivial or a JSON file with recorded \"logical_count\", and "
-        "there "
-        "is no such file",
+        "there is no such file",
         parallel.init_expert_location);
   if (layout.ep_size == 1) throw_user_error("{}: needs --ep-size above 1", flag);
   const std::uint32_t experts = model.moe.num_experts + layout.redundant_experts;

@@ -145,8 +145,7 @@ void check_exchange(const Deployment& prefill, const Deployment& decode) {
   if (prefill.scheduler.page_size != decode.scheduler.page_size)
     throw_user_error(
         "--page-size: prefill servers have pages of {}, decode servers of {}, which SGLang does not "
-        "exchange; "
-        "give both the same",
+        "exchange; give both the same",
         prefill.scheduler.page_size, decode.scheduler.page_size);
   if (prefill.attention.kv_format != decode.attention.kv_format)
     throw_user_error("--kv-cache-dtype: prefill and decode servers have different ones; give both the same");
@@ -154,8 +153,7 @@ void check_exchange(const Deployment& prefill, const Deployment& decode) {
   if (reserved >= decode.scheduler.max_total_num_tokens)
     throw_user_error(
         "--num-reserved-decode-tokens {}: leaves no room for a prompt in the {} tokens of a decode server's "
-        "KV "
-        "pool; use fewer, or a larger --max-total-tokens",
+        "KV pool; use fewer, or a larger --max-total-tokens",
         reserved, decode.scheduler.max_total_num_tokens);
 }
 

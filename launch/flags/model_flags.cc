@@ -21,8 +21,7 @@ void declare_model(FlagSet& flags, ModelArgs& args) {
   flags.add_value("--load-format", "FORMAT",
                   "of weights: auto, safetensors (for numeric execution), or dummy, seeded random ones: a "
                   "DeepSeek-V2 or gpt-oss is then priced with every token at the same experts (default auto; "
-                  "dummy for a folder "
-                  "without weights in modeled execution)",
+                  "dummy for a folder without weights in modeled execution)",
                   word({"auto", "safetensors", "dummy"}, args.load_format));
   flags.add_value("--dtype", "TYPE",
                   "of weights: auto, bfloat16, float16, half, or float32 and float for numeric execution "

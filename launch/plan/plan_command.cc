@@ -83,8 +83,7 @@ void check(PlanArgs& args, const FlagSet& flags, rank::MpiSession& session) {
   if (flags.given().contains("--pd-disaggregation"))
     throw_user_error(
         "--pd-disaggregation: `tpsim plan` shares GPUs out among whole servers; compare pairs by `tpsim "
-        "compare "
-        "--pd-disaggregation --prefill 1,2 --decode 1,2`");
+        "compare --pd-disaggregation --prefill 1,2 --decode 1,2`");
   for (const FlagSet::List& list : flags.lists()) {
     for (const std::string_view other :
          {"--hardware", "--request-rate", "--max-concurrency", "--time-scale", "--enable-dp-attention"}) {

@@ -250,8 +250,7 @@ class Search {
     if (chosen.empty())
       throw_user_error(
           "--gpus: none of {} settings served a request of the load; see --context-length and the lengths of "
-          "its "
-          "prompts",
+          "its prompts",
           candidates_.size());
     return {chosen.begin(), chosen.end()};
   }

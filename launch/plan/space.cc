@@ -188,8 +188,7 @@ PlanSpace plan_space(const FlagSet& flags, ServerArgs& args, const std::vector<s
     if (space.settings.size() + product > kMaxPlanned)
       throw_user_error(
           "--gpus {}: {} layouts x {} backends x {} other settings are more than the {} that are planned "
-          "with at "
-          "once; give flags that are settled, such as --chunked-prefill-size, or shorter lists",
+          "with at once; give flags that are settled, such as --chunked-prefill-size, or shorter lists",
           count, layouts.size(), pairs.size(), combinations.size(), kMaxPlanned);
     for (const FlagValues& layout : layouts) {
       for (const BackendPair& pair : pairs) {

@@ -35,9 +35,8 @@ inline constexpr CommandName kCommandNames[] = {
      "tpsim", "tpsim-numeric"},
     {"plan",
      "What to launch on --gpus so many: searches the ways to share a model among them, backends and batches "
-     "for a "
-     "load and its service levels, and prints the best with the commands that start them (--report-dir then "
-     "receives plan.json, too)",
+     "for a load and its service levels, and prints the best with the commands that start them (--report-dir "
+     "then receives plan.json, too)",
      "tpsim", ""},
     {"generate", "Compute the tokens that a model generates", "tpsim-numeric", "tpsim-numeric"},
     {"verify", "Hold every backend, --tp and way to serve against a dense reference, by computing",

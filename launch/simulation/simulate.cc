@@ -50,8 +50,7 @@ void check_workload(const scheduler::WorkloadOutline& workload, const Deployment
   if (workload.shortest_prompt + reserved > decode.max_total_num_tokens)
     throw_user_error(
         "--decode-args: the KV pool of {} tokens of a decode server is too small for any request of {}, "
-        "whose "
-        "shortest needs {} and {} of --num-reserved-decode-tokens",
+        "whose shortest needs {} and {} of --num-reserved-decode-tokens",
         decode.max_total_num_tokens, workload.name, workload.shortest_prompt, reserved);
 }
 

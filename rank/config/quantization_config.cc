@@ -227,8 +227,7 @@ QuantizationConfig resolve_quantization(const QuantizationConfig& checkpoint, co
     if (choice.needs == "online") return online(method);
     throw_user_error(
         "--quantization {}: the weights are 16 bit, and only fp8, w8a8_fp8 and mxfp8 quantise them while "
-        "loading; "
-        "use one of these, or a checkpoint whose config.json declares {}",
+        "loading; use one of these, or a checkpoint whose config.json declares {}",
         method, choice.needs.empty() ? choice.name : choice.needs);
   }
   if (!compatible(method, checkpoint)) {

@@ -102,8 +102,7 @@ QuantizationConfig read_mxfp8(const ConfigReader& config) {
   if (!config.text("moe_quant_algo", "").empty())
     throw_user_error(
         "{}: key \"moe_quant_algo\" is {}: experts packed in another format, and the nvfp4 KV cache that "
-        "SGLang "
-        "keeps beside them, are not simulated",
+        "SGLang keeps beside them, are not simulated",
         config.where(), in_quotes(config.text("moe_quant_algo", "")));
   QuantizationConfig out = read_fp8(config);
   out.method = "mxfp8";

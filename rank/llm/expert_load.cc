@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
+#include "proto/base/random.h"
 #include "rank/cost/op_cost.h"
 #include "rank/llm/eplb.h"
 
@@ -133,8 +134,7 @@ std::vector<Weights> read_counts(const std::string& flag, const std::string& pat
   if (!std::filesystem::is_regular_file(path, error))
     throw_user_error(
         "{} {}: must be balanced, uniform, power_law:ALPHA, zipf:ALPHA or a JSON file with recorded counts, "
-        "and "
-        "there is no such file",
+        "and there is no such file",
         flag, path);
   std::ifstream file(path);
   const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
@@ -188,7 +188,7 @@ std::vector<double> power_law_weights(double alpha, double range, std::uint32_t 
   const double power = 1 - alpha;
   for (double& weight : weights) {
     // Not std::uniform_real_distribution: its values are the library's own.
-    const double drawn = static_cast<double>(random() >> 11U) / 9007199254740992.0;  // 2^53
+    const double drawn = unit_interval(random());
     weight = std::abs(power) < 1e-9 ? std::pow(range, drawn)
                                     : std::pow(1 + (std::pow(range, power) - 1) * drawn, 1 / power);
   }

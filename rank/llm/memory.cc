@@ -122,8 +122,7 @@ KvCapacity kv_capacity(const proto::HardwareProfile& profile, const ModelConfig&
     if (capacity.state_slots == 0 || taken >= rest) {
       throw_user_error(
           "--mem-fraction-static {}: leaves {:.2f} GiB of each GPU beside the weights, which {} states of "
-          "{:.1f} "
-          "MiB of gated delta-net layers do not fit; make it larger, or give --max-running-requests, "
+          "{:.1f} MiB of gated delta-net layers do not fit; make it larger, or give --max-running-requests, "
           "--max-mamba-cache-size or --mamba-full-memory-ratio another value",
           mem_fraction_static, rest / kGiB, capacity.state_slots,
           static_cast<double>(capacity.state_bytes) / kMiB);

@@ -172,8 +172,7 @@ struct Doubt {
 // are none of those.
 constexpr std::string_view kHalfAnH100 =
     "three engines alike read memory at 1.5 TB/s there and multiply fp8 at 430 TFLOP/s, half of what the "
-    "H100 "
-    "SXM that its page names does";
+    "H100 SXM that its page names does";
 constexpr std::array kDoubts = {
     Doubt{"Kimi-K2.5", "H200", "0.5.6.post2",
           "its release has no KimiK25ForConditionalGeneration (0.5.9 is the first that has), and its tokens "

@@ -88,8 +88,7 @@ TEST(RunIdentity, NamesWhatDiffers) {
   is["(deployment)"] = "c";
   EXPECT_EQ(refused(is),
             "--resume f: is of another model or GPU under the same names; restore the files that the flags "
-            "name, or "
-            "begin anew");
+            "name, or begin anew");
   is["(program)"] = "b";
   EXPECT_EQ(refused(is),
             "--resume f: was written by another build of tpsim; go on with that one, or begin anew");

@@ -84,8 +84,7 @@ TEST(LaunchLine, ReplicasStandBehindTheRouter) {
   ASSERT_EQ(commands.size(), 2u);
   EXPECT_EQ(commands[0],
             "SGLANG_VLM_CACHE_SIZE_MB=100 python3 -m sglang_router.launch_server --model-path 'My Models/x' "
-            "--tp-size "
-            "4 --dp-size 2 --router-policy cache_aware");
+            "--tp-size 4 --dp-size 2 --router-policy cache_aware");
 }
 
 TEST(LaunchLine, SwitchesOfAListAreGivenOrNot) {
