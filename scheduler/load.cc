@@ -124,10 +124,10 @@ const LoadGenerator::Due* LoadGenerator::first_due() const {
 
 double LoadGenerator::next_time() const {
   if (places_ != 0 && !kept_.empty()) return kept_.front().time;
-  if (places_ != 0 && in_flight_ >= places_) return kNever;
+  if (places_ != 0 && taken_ >= places_ && freed_.empty()) return kNever;
   const Due* const due = first_due();
   if (due == nullptr) return kNever;
-  return places_ == 0 ? due->time : std::max(due->time, last_free_);
+  return taken_ < places_ || freed_.empty() ? due->time : std::max(due->time, freed_.front());
 }
 
 RequestSource::Sent LoadGenerator::pop() {
@@ -137,7 +137,11 @@ RequestSource::Sent LoadGenerator::pop() {
     due = std::move(kept_.front());
     kept_.pop_front();
   } else {
-    ++in_flight_;
+    if (places_ != 0 && taken_ < places_) {
+      ++taken_;
+    } else if (places_ != 0) {
+      freed_.pop_front();
+    }
     if (!arrivals_.empty() && first_due() == &arrivals_.front()) {
       due = std::move(arrivals_.front());
       arrivals_.pop_front();
@@ -185,8 +189,8 @@ void LoadGenerator::on_finished(std::uint64_t id, double now) {
     session->turns.erase(session->turns.begin());
     return;
   }
-  if (in_flight_ == places_) last_free_ = now;
-  --in_flight_;
+  // Its client sees the end later than the scheduler, and each at a time of its own.
+  if (places_ != 0) freed_.insert(std::ranges::upper_bound(freed_, now), now);
   if (session == nullptr) return;
   Turn& turn = session->turns.front();
   const double due = turn.after_answer ? now + turn.wait : std::max(session->sent + turn.wait, now);

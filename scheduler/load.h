@@ -12,7 +12,8 @@
 // Places (max_concurrency). A request takes one of the places while it is in flight; places are given in the
 // order in which requests became due, as by the semaphore of SGLang's serving benchmark, which also starts a
 // request's clock when it is sent. A turn that follows at once (no think time) keeps the place of the turn
-// before it: the benchmark, whose users do not think, holds one for a whole conversation.
+// before it: the benchmark, whose users do not think, holds one for a whole conversation. A place is free
+// when the client has seen the end of its answer, of which on_finished() may tell earlier.
 //
 // The workload is read as far as it must be: up to the next arrival, and where an answer has ended up to the
 // turn that replies to it. What was read and waits is held, nothing else.
@@ -72,7 +73,7 @@ class LoadGenerator : public RequestSource {
   template <typename Archive>
   void serialize(Archive& archive) {
     archive(read_, sent_, all_read_, sampler_, next_start_, arrivals_, sessions_, session_of_, due_turns_,
-            in_flight_, last_free_, kept_, offered_);
+            taken_, freed_, kept_, offered_);
     if constexpr (Archive::kReads) skip_what_was_read();
   }
 
@@ -135,9 +136,9 @@ class LoadGenerator : public RequestSource {
   std::unordered_map<std::uint64_t, std::uint32_t> session_of_;  // of turns in flight that are followed
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_turns_;
   const std::uint32_t places_;  // 0 = no limit
-  std::size_t in_flight_ = 0;
-  double last_free_ = 0;  // when a place became free last
-  std::deque<Due> kept_;  // turns that follow in the place of the turn before them
+  std::size_t taken_ = 0;       // places that a request ever had
+  std::deque<double> freed_;    // when those of them that are free became so, ascending
+  std::deque<Due> kept_;        // turns that follow in the place of the turn before them
   Offered offered_;
 };
 

@@ -98,6 +98,21 @@ TEST(Load, ClosedLoopWaitsForAPlace) {
   EXPECT_EQ(load.next_time(), LoadGenerator::kNever);
 }
 
+// Ends that clients see late come to the load before the first of them is over.
+TEST(Load, APlaceIsFreeWhenItsOwnClientHasSeenTheEnd) {
+  LoadConfig config;
+  config.request_rate = std::numeric_limits<double>::infinity();
+  config.max_concurrency = 3;
+  HeldLoad load(config, workload_at({0, 0, 0, 0, 0, 0}));
+  for (int i = 0; i < 3; ++i) load.pop();
+  load.on_finished(1, 5);
+  load.on_finished(0, 7);
+  load.on_finished(2, 6);  // of another replica
+  EXPECT_EQ(load.pop().time, 5);
+  EXPECT_EQ(load.pop().time, 6);
+  EXPECT_EQ(load.pop().time, 7);
+}
+
 TEST(Load, ATurnFollowsTheEndOfTheAnswerAndTheThinkTime) {
   Workload workload;
   workload.requests = {turn(1, 0), turn(2, 1), turn(1, 5, 2.5), turn(2, 6, 0.0)};

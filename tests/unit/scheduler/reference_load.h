@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <queue>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -72,9 +73,8 @@ class ReferenceLoad : public RequestSource {
   std::size_t next_arrival_ = 0;
   std::vector<Turn> turns_;  // by request; empty where no session has a second turn
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_turns_;
-  std::uint32_t places_;  // 0 = no limit
-  std::size_t in_flight_ = 0;
-  double last_free_ = 0;  // when a place became free last
+  std::uint32_t places_;        // 0 = no limit
+  std::multiset<double> free_;  // since when each place is free, that is
   Offered offered_;
   std::deque<Due> kept_;  // turns that follow in the place of the turn before them
 };
@@ -84,6 +84,7 @@ inline ReferenceLoad::ReferenceLoad(const LoadConfig& config, const Workload& wo
       size_(workload.requests.size()),
       closed_(config.session_mode == SessionMode::kClosed),
       places_(config.max_concurrency) {
+  for (std::uint32_t i = 0; i < places_; ++i) free_.insert(0);
   link_turns(config, workload);
   arrivals_.reserve(closed_ ? size_ - num_turns_ : size_);
   Sampler sampler(config.seed);
@@ -157,8 +158,8 @@ inline ReferenceLoad::Due ReferenceLoad::first_due() const {
 inline double ReferenceLoad::next_time() const {
   if (places_ == 0) return first_due().time;
   if (!kept_.empty()) return kept_.front().time;
-  if (in_flight_ >= places_) return kNever;
-  return std::max(first_due().time, last_free_);
+  if (free_.empty()) return kNever;
+  return std::max(first_due().time, *free_.begin());
 }
 
 inline ReferenceLoad::Sent ReferenceLoad::pop() {
@@ -169,7 +170,7 @@ inline ReferenceLoad::Sent ReferenceLoad::pop() {
     kept_.pop_front();
   } else {
     due = first_due();
-    ++in_flight_;
+    if (places_ != 0) free_.erase(free_.begin());
     if (next_arrival_ < arrivals_.size() && arrivals_[next_arrival_].index == due.index) {
       ++next_arrival_;
     } else {
@@ -196,8 +197,7 @@ inline void ReferenceLoad::on_finished(std::uint64_t index, double now) {
     kept_.push_back({now, next});
     return;
   }
-  if (in_flight_ == places_) last_free_ = now;
-  --in_flight_;
+  if (places_ != 0) free_.insert(now);
   if (next == kNone) return;
   const Turn& turn = turns_[next];
   const double due = turn.after_answer ? now + turn.wait : std::max(turns_[index].sent + turn.wait, now);
