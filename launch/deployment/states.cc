@@ -111,9 +111,10 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
       out.switches.radix_cache = false;
       return;
     }
-    if (out.switches.overlap && asked == "no_buffer")
+    const bool looked_at = model.facts.overlaps_beside_states <= args.sglang_release.rules.serial_states;
+    if (out.switches.overlap && asked == "no_buffer" && looked_at)
       throw_user_error("--mamba-radix-cache-strategy no_buffer: needs --disable-overlap-schedule");
-    if (out.switches.overlap)
+    if (out.switches.overlap && looked_at)
       say(out.notes,
           "{}: overlap scheduling is off, for the radix cache keeps states without buffers for "
           "snapshots (no_buffer), as in SGLang",
@@ -123,7 +124,7 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
           "--speculative-algorithm: with states of gated delta-net layers in the radix cache SGLang {} needs "
           "--mamba-radix-cache-strategy extra_buffer, or --disable-radix-cache",
           args.sglang_release.name);
-    out.switches.overlap = false;
+    out.switches.overlap = out.switches.overlap && !looked_at;
   }
   const std::uint32_t interval = args.mamba_track_interval.value_or(kTrackInterval);
   if (extra && interval % page != 0)

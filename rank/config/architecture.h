@@ -60,6 +60,10 @@ struct ArchitectureFacts {
   // Its states are kept in the radix cache from the first release on that takes snapshots of states
   // (0.5.14, server_args.py:4142; 0.5.12, server_args.py:2275, turns the cache off).
   bool late_state_cache = false;
+  // SGLang does not look at the class where states in the radix cache turn overlap scheduling off, in
+  // releases whose ReleaseRules::serial_states is smaller (server_args.py: Lfm2ForCausalLM alone of its
+  // family; from 0.5.23 on, arg_groups/model_hook.py, also Lfm2MoeForCausalLM); 0: it always does.
+  std::uint8_t overlaps_beside_states = 0;
   bool priced_only = false;  // numeric execution does not compute it
   DraftHead draft_head = DraftHead::kNone;
   // What SGLang sets for the class where the flags say nothing: --max-running-requests (0: as for any other),

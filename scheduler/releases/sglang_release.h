@@ -167,6 +167,9 @@ struct ReleaseRules {
   bool snapshots_states = false;
   // Without them speculation is refused beside cached states; before, the radix cache was turned off.
   bool cached_states_refuse_speculation = false;
+  // Classes whose cached states turn overlap scheduling off
+  // (rank::ArchitectureFacts::overlaps_beside_states).
+  std::uint8_t serial_states = 0;
   // FlashInfer's kernels prefill gated delta-net layers by default where they can.
   bool flashinfer_prefills_delta_nets = false;
 };

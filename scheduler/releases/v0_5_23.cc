@@ -46,6 +46,7 @@ SglangRelease v0_5_23() {
   rules.reserves_image_memory = true;                   // mem_cache/kv_cache_configurator.py:202
   rules.qwen3_vl_is_profiled = true;                    // arg_groups/overrides.py
   rules.sizes_window_pool = true;                       // model_executor/pool_configurator.py
+  rules.serial_states = 1;                              // arg_groups/model_hook.py:716
   rules.flashinfer_prefills_delta_nets = true;  // arg_groups/attention_hook.py (handle_linear_attn_backend)
   return release;
 }

@@ -80,9 +80,11 @@ void read_lfm2(const ConfigReader& config, ModelConfig& model) {
 }
 
 constexpr std::array<Architecture, 3> kLfm2Architectures = {{
-    {.name = "Lfm2ForCausalLM", .model_type = "lfm2"},
-    {.name = "Lfm2MoeForCausalLM", .model_type = "lfm2_moe"},
-    {.name = "Lfm2VlForConditionalGeneration", .facts = {.eager_prefill = true}},
+    {.name = "Lfm2ForCausalLM", .facts = {.eager_prefill = true}, .model_type = "lfm2"},
+    {.name = "Lfm2MoeForCausalLM",
+     .facts = {.eager_prefill = true, .overlaps_beside_states = 1},
+     .model_type = "lfm2_moe"},
+    {.name = "Lfm2VlForConditionalGeneration", .facts = {.eager_prefill = true, .overlaps_beside_states = 2}},
 }};
 
 }  // namespace

@@ -147,6 +147,22 @@ TEST_F(ModelRules, StatesAreKeptByTheStrategyThatKernelsAndPagesAllow) {
   EXPECT_TRUE(says(resolve(kHybrid, {"--sglang-version", "0.5.12"}), "overlap scheduling is off"));
 }
 
+// server_args.py of 0.5.14 names Lfm2ForCausalLM alone; arg_groups/model_hook.py of 0.5.23 its MoE class,
+// too.
+TEST_F(ModelRules, OverlapGoesOnBesideStatesWhereSGLangDoesNotLook) {
+  const auto overlaps = [&](const char* model, const char* release) {
+    const auto args = parse({"--model-path", model, "--hardware", "h200-sxm", "--trace", "t",
+                             "--sglang-version", release, "--mamba-radix-cache-strategy", "no_buffer"});
+    return !resolve_deployments(args, false).at(0).scheduler.disable_overlap_schedule;
+  };
+  EXPECT_TRUE(overlaps("lfm2.5-8b-a1b", "0.5.12"));
+  for (const char* release : {"0.5.12", "0.5.23"}) {
+    EXPECT_THROW(overlaps("lfm2.5-1.2b", release), UserError);
+    EXPECT_TRUE(overlaps("lfm2.5-vl-1.6b", release));
+  }
+  EXPECT_THROW(overlaps("lfm2.5-8b-a1b", "0.5.23"), UserError);
+}
+
 // layers/attention/linear/gdn_backend.py and arg_groups/attention_hook.py of 0.5.23.
 TEST_F(ModelRules, KernelsOfGatedDeltaNetsAreThoseOfTheGpu) {
   const auto kernels = [&](std::vector<std::string> extra) {
