@@ -43,9 +43,9 @@ std::optional<rank::FreshKernelRules> fresh_kernels(const ServerArgs& args, cons
 std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const std::string& text);
 
 // Between a client and the scheduler, of --front-end `kind`: "ids", "text" or "kit", the client of
-// shared/measure.
-scheduler::FrontEndConfig front_end_of(const proto::HostProfile& host, std::string_view kind,
-                                       std::uint32_t tokenizer_workers);
+// shared/measure; on a host that takes `launch_seconds` to launch a kernel.
+scheduler::FrontEndConfig front_end_of(const proto::HostProfile& host, double launch_seconds,
+                                       std::string_view kind, std::uint32_t tokenizer_workers);
 // The part of it that is the client's.
 scheduler::ClientShare client_share_of(const proto::HostProfile& host);
 

@@ -8,10 +8,10 @@
 
 #include "launch/cli/action.h"
 #include "launch/cli/flag_set.h"
+#include "launch/deployment/deployment.h"
 #include "launch/flags/server_args.h"
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/wire/wire_config.h"
-#include "proto/host.pb.h"
 #include "rank/parallel/mpi_session.h"
 
 namespace CLI {
@@ -45,7 +45,7 @@ void check_serve_args(const ServeArgs& args);
 // What --front-end comes to: "text", "ids" or "none"; and what the simulated HTTP server and tokenizer of
 // SGLang take by it on `host`.
 std::string front_end_kind(const ServeArgs& args);
-scheduler::FrontEndConfig serve_front_end(const ServeArgs& args, const proto::HostProfile& host);
+scheduler::FrontEndConfig serve_front_end(const ServeArgs& args, const Deployment& deployment);
 
 // `session`, `command` and `action` must outlive the action.
 void add_serve_command(CLI::App& command, rank::MpiSession& session, Action& action);

@@ -194,7 +194,7 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   description.startup_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   LiveReplica replica({.computes = args.server.numeric(), .max_queued_requests = args.max_queued_requests},
-                      deployment.scheduler, serve_front_end(args, deployment.host), *executor, clock,
+                      deployment.scheduler, serve_front_end(args, deployment), *executor, clock,
                       std::move(description));
   FormatOptions format = args.format;
   format.tokenizer_note = tokenizer_note(info);

@@ -130,10 +130,12 @@ std::string front_end_kind(const ServeArgs& args) {
   return args.format.skip_tokenizer ? "ids" : "text";
 }
 
-scheduler::FrontEndConfig serve_front_end(const ServeArgs& args, const proto::HostProfile& host) {
+scheduler::FrontEndConfig serve_front_end(const ServeArgs& args, const Deployment& deployment) {
   const std::string kind = front_end_kind(args);
   if (kind == "none") return {};
-  scheduler::FrontEndConfig config = front_end_of(host, kind, args.server.tokenizer_worker_num);
+  const proto::HostProfile& host = deployment.host;
+  scheduler::FrontEndConfig config =
+      front_end_of(host, deployment.hardware.kernel_launch_seconds(), kind, args.server.tokenizer_worker_num);
   config.stream_interval = args.server.stream_interval;
   return scheduler::with_client(config, client_share_of(host), args.server.client_seconds.value_or(0));
 }

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kDatasetPrompts = 1000;  // the benchmark's default
 
 // tpsim's own traces name when requests reach the scheduler: comparisons with SGLang's are made of them.
-scheduler::FrontEndConfig front_end(const ServerArgs& args, const proto::HostProfile& host,
+scheduler::FrontEndConfig front_end(const ServerArgs& args, const Deployment& deployment,
                                     const scheduler::WorkloadOutline& workload) {
   const std::string kind =
       args.front_end.value_or(args.numeric() || workload.format == "tpsim" ? "none" : "ids");
@@ -31,7 +31,9 @@ scheduler::FrontEndConfig front_end(const ServerArgs& args, const proto::HostPro
                        format_real(*args.client_seconds));
     return {};
   }
-  scheduler::FrontEndConfig config = front_end_of(host, kind, args.tokenizer_worker_num);
+  const proto::HostProfile& host = deployment.host;
+  scheduler::FrontEndConfig config =
+      front_end_of(host, deployment.hardware.kernel_launch_seconds(), kind, args.tokenizer_worker_num);
   config.stream_interval = args.stream_interval;
   if (args.tokenize_us) config.token_seconds = *args.tokenize_us / 1e6;
   if (kind == "kit" && args.served_before) {
@@ -132,7 +134,7 @@ scheduler::LoadConfig load_config(const ServerArgs& args, const Deployment& depl
   config.prompts_before = prompts_before(args);
   config.warmup_requests = args.warmup_requests;
   config.flush_cache = args.flush_cache;
-  config.front_end = front_end(args, deployment.host, workload);
+  config.front_end = front_end(args, deployment, workload);
   config.router = deployment.router.config;
   config.decode_router = deployment.disaggregation.decode_router;
   return config;

@@ -5,7 +5,9 @@
 #include <fstream>
 #include <map>
 
+#include "launch/deployment/host.h"
 #include "launch/deployment/resolve.h"
+#include "rank/cost/hardware.h"
 #include "tests/unit/launch/deployment/parse.h"
 
 namespace tpsim::launch {
@@ -51,6 +53,17 @@ TEST(Deployment, ChoosesWhatSglangWouldForEightH200s) {
   ASSERT_EQ(deployment.ranks.ranks.size(), 8u);
   EXPECT_EQ(deployment.ranks.ranks[7].q_heads(0), 56u);
   EXPECT_EQ(deployment.ranks.ranks[7].kv_heads(0), 7u);
+}
+
+// Detokenizing is Python's, on a host that is as fast at it as at launching kernels.
+TEST(Deployment, TextGoesBackAsFastAsTheHostIs) {
+  const proto::HostProfile host = rank::load_host("h200-sxm");
+  const double ids = host.front_end().stream_seconds();
+  const double text = front_end_of(host, 46e-6, "text", 1).stream_seconds;
+  EXPECT_GT(text, ids);
+  EXPECT_DOUBLE_EQ(front_end_of(host, 23e-6, "text", 1).stream_seconds, text / 2);
+  for (const char* kind : {"ids", "kit"})
+    EXPECT_EQ(front_end_of(host, 23e-6, kind, 1).stream_seconds, ids) << kind;
 }
 
 TEST(Deployment, PipelineStagesHaveThePoolOfTheOneWithTheLeastRoom) {
