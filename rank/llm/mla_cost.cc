@@ -6,6 +6,7 @@
 #include <iterator>
 #include <vector>
 
+#include "attention/gpu_generation.h"
 #include "rank/config/weight_format.h"
 
 namespace tpsim::rank {
@@ -62,7 +63,9 @@ MlaCosts::MlaCosts(const ModelConfig& model, const Shard& shard, const proto::Ha
       rope_(model.mla.qk_rope_head_dim),
       v_dim_(model.mla.v_head_dim),
       product_bytes_(kv_b.kind == WeightFormat::Kind::kFp8 ? 1 : 2),
-      kv_b_(kv_b) {
+      kv_b_(kv_b),
+      widens_(kv_b.kind == WeightFormat::Kind::kFp8 && profile.dense_flops_fp4() == 0 &&
+              attention::parse_gpu_generation(profile.architecture()) == attention::GpuGeneration::kRocm) {
   if (bmm_corrections_.empty()) return;
   std::vector<double> rows;
   for (double size = 1; size <= kMostRows; size = std::ceil(1.1 * size)) rows.push_back(size);
@@ -80,6 +83,16 @@ KernelCost MlaCosts::absorbed(double rows) const {
   KernelCost back = product(rows, v_dim_, latent_);
   back.seconds = out_of_latent_(rows, back.seconds);
   cost += back;
+  return cost;
+}
+
+KernelCost MlaCosts::widening(const OperatorCosts& costs) const {
+  KernelCost cost;
+  if (!widens_) return cost;
+  for (const double elements : {heads_ * nope_ * latent_, heads_ * latent_ * v_dim_}) {
+    cost += costs.elementwise(elements * (1 + kElement));  // fp8 to 16 bit
+    cost += costs.elementwise(elements * 2 * kElement);    // times its scale
+  }
   return cost;
 }
 

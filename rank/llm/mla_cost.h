@@ -43,6 +43,10 @@ class MlaCosts {
 
   // Both products of one layer over `rows` tokens; more rows are never cheaper.
   KernelCost absorbed(double rows) const;
+  // One layer's weights in fp8 that are widened and scaled in front of both products, in every pass, for
+  // PyTorch's product has no fp8 on AMD's GPUs before gfx950 (forward_absorb_prepare and
+  // forward_absorb_core of models/deepseek_v2.py); nothing elsewhere.
+  KernelCost widening(const OperatorCosts& costs) const;
   // One layer's copies of queries and keys whose parts are put together (MlaRule::joins).
   KernelCost joining(const OperatorCosts& costs, double rows) const;
   // `kv_bytes`: of one stored element of the latent.
@@ -61,6 +65,7 @@ class MlaCosts {
   MonotonePrice into_latent_, out_of_latent_;  // along the rows
   double heads_, latent_, nope_, rope_, v_dim_, product_bytes_;
   WeightFormat kv_b_;
+  bool widens_ = false;
 };
 
 }  // namespace tpsim::rank

@@ -40,9 +40,6 @@ constexpr double kCompiledRouterIssued = 31;
 // prefills of 64 and 1,024 tokens by a DeepSeek-V3 of 8 layers and 32 experts took 2.3 ms a layer (SGLang
 // 0.5.12, H200, flashinfer), six such products among 35 launches.
 constexpr double kBlockProductIssued = 2.4;
-// HostProfile's seconds of Python were measured on a host that takes so long to launch a kernel; others are
-// taken to be as much faster or slower at it as at that.
-constexpr double kLaunchOfHost = 46e-6;
 constexpr double kGathered = 4;  // data-parallel attention: buffers cleared and copied (dp_attention.py)
 
 constexpr double kFusedRows = 2048;  // of a sum over ranks that is fused with its norm (shard.h)
@@ -156,6 +153,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
     if (latent != Latent::kExpanded && weight.name == "kv_b_proj") {
       add(&Dense::gemm, mla_costs_->absorbed(m), weight.layers);
+      add(&Dense::other, mla_costs_->widening(costs_), weight.layers);
       if (latent == Latent::kAbsorbedJoined)
         add(&Dense::other, mla_costs_->joining(costs_, m), weight.layers);
       continue;
@@ -309,7 +307,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   if (layout.dp_size > 1 && !rows.max_len) {
     // Where tokens go to their experts nothing is gathered (ScatterMode.SCATTERED of layers/communicator.py).
     if (!layout.a2a()) dense.issued += kGathered * layers;
-    dense.host = host_.data_parallel().layer_seconds() * layers * clock_.launch_seconds() / kLaunchOfHost;
+    dense.host = host_.data_parallel().layer_seconds() * layers * host_pace(clock_.launch_seconds());
   }
   return dense;
 }

@@ -67,6 +67,22 @@ TEST(MlaProducts, GrowWithTheRowsAndStayAboveTheRoofline) {
   }
 }
 
+// PyTorch multiplies no fp8 on AMD's GPUs before gfx950: SGLang widens the weights in front of each product.
+TEST(MlaProducts, WeightsAreWidenedWhereFp8IsNotMultiplied) {
+  const ModelConfig model = load_model_config("deepseek-v3");
+  WeightFormat fp8;
+  fp8.kind = WeightFormat::Kind::kFp8;
+  for (const auto& [gpu, widens] :
+       {std::pair{"mi300x", true}, {"mi325x", true}, {"mi355x", false}, {"h200-sxm", false}}) {
+    const proto::HardwareProfile profile = load_hardware(gpu);
+    const OperatorCosts costs(profile);
+    const KernelCost cost = MlaCosts(model, make_shard(model, 8, 0), profile, fp8).widening(costs);
+    EXPECT_EQ(cost.launches, widens ? 4U : 0U) << gpu;
+    EXPECT_EQ(cost.seconds > 0, widens) << gpu;
+    EXPECT_EQ(MlaCosts(model, make_shard(model, 8, 0), profile, WeightFormat()).widening(costs).seconds, 0);
+  }
+}
+
 // Weights of one layer stay in L2 between the calls of a benchmark, which the formula, for a model whose
 // layers follow each other, does not know: only products that are larger than L2 are compared.
 TEST(MlaProducts, AreAsLongAsMeasuredWhereL2HoldsThemNot) {
