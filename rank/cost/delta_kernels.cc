@@ -7,6 +7,10 @@
 namespace tpsim::rank {
 namespace {
 
+// Kernels that are priced as one: norms of q and k, decays added up, keys by keys with the system solved, w
+// and u, the states of chunks, outputs (chunk_gated_delta_rule_fwd of SGLang 0.5.12's fla/chunk.py).
+constexpr std::uint32_t kWalkLaunches = 7;
+
 using attention::KernelCost;
 
 // As they were fitted to an H100 (rank/catalogue/hardware/h100-sxm.json), without its corrections.
@@ -93,7 +97,8 @@ KernelCost DeltaKernels::physics(DeltaKernel kernel, const DeltaWork& w, bool ho
     return bytes / (bandwidth_ * c.memory) * (1 - found + found / c.hot_memory);
   };
   KernelCost cost;
-  cost.launches = kernel == DeltaKernel::kKdaConvExtend ? 3 : 1;
+  const bool walks = kernel == DeltaKernel::kGdnExtend || kernel == DeltaKernel::kKdaExtend;
+  cost.launches = kernel == DeltaKernel::kKdaConvExtend ? 3 : walks ? kWalkLaunches : 1;
   switch (kernel) {
     case DeltaKernel::kGdnConvExtend:
     case DeltaKernel::kGdnConvDecode:
