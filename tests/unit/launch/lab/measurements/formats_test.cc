@@ -310,6 +310,7 @@ TEST(Benchmarks, AreAskedAsTheirPublishedScriptsRunThem) {
   EXPECT_FALSE(has_flag(loads[2].flags, "--disable-prefill-cuda-graph"));
   EXPECT_TRUE(has_flag(loads[3].flags, "--enable-mixed-chunk"));
   EXPECT_TRUE(has_pair(loads[3], "--max-prefill-tokens", "2500"));
+  EXPECT_TRUE(has_flag(loads[3].flags, "--disable-radix-cache"));
   EXPECT_TRUE(has_pair(loads[3], "--random-range-ratio", "1"));
   EXPECT_TRUE(has_pair(loads[3], "--pass-gap-ms", "3,0.008"));
   EXPECT_FALSE(has_flag(loads[0].flags, "--pass-gap-ms"));
