@@ -161,7 +161,7 @@ void Scheduler::process_batch_result_prebuilt(double now, PassResult& result) {
   for (Req* req : queues_->prebuilt) {
     req->first_token_time = req->last_token_time = now;
     if (result.wants_tokens) result.tokens.push_back({req, 1});
-    if (req->in_running) continue;
+    if (!is_finished(*req)) continue;  // it may be retracted already
     finish(*req);
     result.finished.push_back(req);
   }

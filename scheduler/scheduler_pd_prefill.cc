@@ -111,6 +111,7 @@ std::optional<bool> Scheduler::on_idle_side() {
     if (queues_->inflight.empty()) return std::nullopt;
     return false;
   }
+  if (!waiting_.empty()) return true;  // the places of what has ended are theirs
   if (queues_->retracted.empty()) return std::nullopt;
   Req* const req = queues_->retracted.front();
   queues_->retracted.erase(queues_->retracted.begin());

@@ -136,7 +136,7 @@ WorkloadRequest request(std::uint32_t prompt, std::uint32_t answer, double time 
 
 TEST(Disaggregation, EveryRequestIsServedOnce) {
   std::uint64_t retractions = 0, waits = 0;
-  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+  for (std::uint64_t seed = 0; seed < 36; ++seed) {
     const std::uint32_t page_size = seed % 3 == 0 ? 16 : 1;
     Pair pair{.prefill = side(DisaggregationMode::kPrefill, 2500, page_size),
               .decode = side(DisaggregationMode::kDecode, seed % 2 == 0 ? 1500 : 6000, page_size),
@@ -144,6 +144,8 @@ TEST(Disaggregation, EveryRequestIsServedOnce) {
               .decoders = 1 + seed % 2};
     pair.prefill.disable_overlap_schedule = pair.decode.disable_overlap_schedule = seed % 5 == 0;
     pair.decode.defers_steady_decode = seed % 4 != 1;
+    if (seed % 4 == 2) pair.decode.disaggregation.num_reserved_decode_tokens = 0;  // retracted as they enter
+    if (seed % 6 == 5) pair.decode.max_running_requests = 1;  // KV is there, and no place
     const Workload workload = random_workload(seed, 150, seed % 4 == 0 ? 300 : 40);
     const Served served = serve(workload, pair);
     ASSERT_EQ(served.requests.size(), 150U) << seed;
