@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -82,6 +83,33 @@ std::string levels_sentence(const PlanQuestion& question, const ServerArgs& args
       100 * first.goodput_share(), to_string(args.goodput), share);
 }
 
+// The best of other layouts, where they fall short of the service levels that some keep.
+std::string nearly(const PlanQuestion& question, const PlanSpace& space, const PlanSearch& search,
+                   const std::vector<std::size_t>& settings, const proto::ComparisonReport& report) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<const PlanSearch::Finalist*> others;
+  std::set<std::string> layouts;
+  for (const std::size_t setting : settings) layouts.insert(space.layouts[setting]);
+  for (const PlanSearch::Finalist& finalist : search.finalists)
+    if (std::ranges::find(settings, finalist.setting) == settings.end()) others.push_back(&finalist);
+  std::ranges::stable_sort(others, [](const auto* a, const auto* b) {
+    return a->report.goodput_share() > b->report.goodput_share();
+  });
+  std::string text;
+  std::size_t named = 0;
+  for (const PlanSearch::Finalist* const other : others) {
+    if (named == kNamed || !layouts.insert(space.layouts[other->setting]).second) continue;
+    const proto::RunReport& run = other->report;
+    text += fmt::format("  {}: {:.1f} % within the levels, p99 of TTFT {} ms, of TPOT {} ms\n",
+                        setting_name(report, run.settings()), 100 * run.goodput_share(),
+                        format_figure(run.p99_ttft_ms()), format_figure(run.p99_tpot_ms()));
+    ++named;
+  }
+  return text.empty() ? text
+                      : fmt::format("\nDo not keep {} % within the levels:\n{}",
+                                    format_real(100 * question.share), text);
+}
+
 std::string searched(const PlanSpace& space, const PlanSearch& search) {
   std::uint64_t refused = 0;
   for (const auto& [reason, count] : search.refused) refused += count;
@@ -96,9 +124,26 @@ std::string searched(const PlanSpace& space, const PlanSearch& search) {
   return text + "\n";
 }
 
+std::string without_numbers(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) out += c;
+    if (digit && (out.empty() || out.back() != '#')) out += '#';
+  }
+  return out;
+}
+
 std::string explanation(const PlanSpace& space, const PlanSearch& search) {
+  // Sentences that differ in numbers alone are one reason.
+  std::map<std::string, std::pair<std::uint32_t, std::string>> alike;
+  for (const auto& [reason, count] : search.refused) {
+    auto& [settings, sentence] = alike[without_numbers(reason)];
+    settings += count;
+    if (sentence.empty()) sentence = reason;
+  }
   std::vector<std::pair<std::uint32_t, std::string>> reasons;
-  for (const auto& [reason, count] : search.refused) reasons.emplace_back(count, reason);
+  for (auto& [form, reason] : alike) reasons.push_back(std::move(reason));
   std::ranges::stable_sort(reasons, [](const auto& a, const auto& b) { return a.first > b.first; });
   std::string text = reasons.empty() ? "" : "\nCannot be carried out (settings, why):\n";
   for (const auto& [count, reason] : reasons) text += fmt::format("  {:>6}  {}\n", count, reason);
@@ -188,7 +233,8 @@ std::string plan_text(const PlanQuestion& question, const ServerArgs& args, cons
   }
   std::string text = no_server_lines(report) + to_text(table, colour);
   text += "\n* proposed   + on the Pareto front of tokens/s against latency; one of each layout\n";
-  text += "\n" + described + levels_sentence(question, args, report, answer);
+  text += "\n" + described + levels_sentence(question, args, report, answer) +
+          nearly(question, space, search, settings, report);
   text += fmt::format("\nBest: {} ({})\n", setting_name(report, report.best_setting()), report.best_reason());
   text += certainty_line(report);
   const proto::RunReport& proposed = report.runs(answer.order.front());

@@ -160,11 +160,16 @@ Choice choose_among(const proto::ComparisonReport& report, const std::vector<con
   if (all.empty()) return {};
   std::string prefix;
   std::vector<const proto::RunReport*> runs = all;
+  const RateUnit unit(report);
+  const auto overloaded = [](const proto::RunReport* run) { return run->has_overload(); };
+  if (unit.per_gpu() && std::ranges::any_of(runs, overloaded) && !std::ranges::all_of(runs, overloaded)) {
+    std::erase_if(runs, overloaded);
+    prefix = "of those that keep up with the load ";
+  }
   for (const Goal& goal : kGoals) {
     const std::optional<Choice> choice = narrow(report, goal, runs, prefix);
     if (choice) return *choice;
   }
-  const RateUnit unit(report);
   const auto throughput = [&unit](const proto::RunReport* run) {
     return run->total_throughput() / unit.of(*run);
   };

@@ -50,10 +50,12 @@ struct Choice {
   const proto::RunReport* best = nullptr;  // null: there is none
   std::string reason;
 };
-// The rule, each step among the runs within 1 % of the highest of the step before, rates by RateUnit: the
-// highest rate of --max-goodput-rate, where it was searched; the highest goodput, with --goodput; the highest
-// total token throughput; the lowest mean end-to-end latency, because under an open load settings that keep
-// up all serve what arrives. REQUIRES: `runs` are some of comparable_runs(report).
+// The rule. Of runs with different numbers of GPUs those come first that keep up with what is offered: GPUs
+// that are overloaded are always busy. Then, each step among the runs within 1 % of the highest of the step
+// before, rates by RateUnit: the highest rate of --max-goodput-rate, where it was searched; the highest
+// goodput, with --goodput; the highest total token throughput; the lowest mean end-to-end latency, because
+// under an open load settings that keep up all serve what arrives. REQUIRES: `runs` are some of
+// comparable_runs(report).
 Choice choose_among(const proto::ComparisonReport& report, const std::vector<const proto::RunReport*>& runs);
 
 // Fills best, best_reason and best_setting by the rule above. Of a comparison that stopped early there is a

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string_view>
@@ -12,13 +13,14 @@
 
 #include "launch/cli/flag_command.h"
 #include "rank/config/catalogue_models.h"
+#include "rank/cost/hardware.h"
 
 namespace tpsim::launch {
 namespace {
 
 // Flags of a deployment here that SGLang's server does not have: what it stands on, prices, and what a real
 // server does by itself.
-constexpr std::array<std::string_view, 26> kOnlyHere = {"--config",
+constexpr std::array<std::string_view, 18> kOnlyHere = {"--config",
                                                         "--hardware",
                                                         "--executor",
                                                         "--rank-slowdown",
@@ -35,15 +37,7 @@ constexpr std::array<std::string_view, 26> kOnlyHere = {"--config",
                                                         "--speculative-accept-lengths",
                                                         "--random-seed",
                                                         "--log-level",
-                                                        "--attention-backends",
-                                                        "--pd-disaggregation",
-                                                        "--prefill",
-                                                        "--decode",
-                                                        "--decode-args",
-                                                        "--prefill-policy",
-                                                        "--decode-policy",
-                                                        "--kv-link",
-                                                        "--kv-link-bandwidth"};
+                                                        "--attention-backends"};
 // Others that stand behind the server's in declare_deployment_flags().
 constexpr std::array<std::string_view, 2> kOutput = {"--no-progress", "--check-invariants"};
 
@@ -95,11 +89,25 @@ void add_backends(const std::vector<BackendPair>& pairs, std::map<std::string, s
   }
 }
 
-// `module` with the flags of SGLang's server that are `given`, under the names of the release.
-std::string command_of(const std::string& module, const std::map<std::string, std::string>& given,
-                       bool newest) {
+// The server's own command, or with `routed` its router's where there is one; of the flags `given`.
+std::string server_line(const ServerArgs& args, std::map<std::string, std::string> given, bool routed) {
   static const std::vector<std::string> kFlags = flags_of_the_server();
-  std::string line = "python3 -m " + module;
+  const bool newest = args.sglang_release.name == scheduler::default_release().name;
+  add_backends(args.attention_backends, given);
+  if (const auto attn_dp = given.find("--attn-dp-size"); attn_dp != given.end() && !newest) {
+    if (attn_dp->second != "1") {
+      given["--dp-size"] = attn_dp->second;
+      given["--enable-dp-attention"] = "true";
+    }
+    given.erase("--attn-dp-size");
+  }
+  std::string line;
+  if (!args.parallel.pp_layer_partition.empty())
+    line += fmt::format("SGLANG_PP_LAYER_PARTITION={} ", shell_word(args.parallel.pp_layer_partition));
+  if (const auto cache = given.find("--vlm-cache-size-mb"); cache != given.end())
+    line += fmt::format("SGLANG_VLM_CACHE_SIZE_MB={} ", cache->second);
+  line += routed && !args.router.given().empty() ? "python3 -m sglang_router.launch_server"
+                                                 : "python3 -m sglang.launch_server";
   for (const std::string& flag : kFlags) {
     const auto value = given.find(flag);
     if (value == given.end() || value->second == "false") continue;
@@ -117,54 +125,41 @@ std::string command_of(const std::string& module, const std::map<std::string, st
   return line;
 }
 
-// Of a prefill server, of a decode server, and of the router before so many of each, whose hosts are to be
-// filled in.
-std::vector<std::string> commands_of_pairs(const DisaggregationArgs& split, const std::string& environment,
-                                           const std::map<std::string, std::string>& given, bool newest) {
-  std::map<std::string, std::string> prefill, decode;
-  std::string router = "python3 -m sglang_router.launch_router --pd-disaggregation";
-  for (std::uint32_t i = 0; i < split.prefill; ++i) router += " --prefill http://PREFILL:30000 8998";
-  for (std::uint32_t i = 0; i < split.decode; ++i) router += " --decode http://DECODE:30000";
-  constexpr std::string_view kRouter = "--router-";
-  for (const auto& [flag, value] : given) {
-    const bool of_router = flag.starts_with(kRouter);
-    if (of_router) router += " --" + flag.substr(kRouter.size()) + " " + value;
-    if (flag == "--prefill-policy" || flag == "--decode-policy") router += " " + flag + " " + value;
-    if (of_router) continue;
-    decode[flag] = value;
-    if (flag != "--num-reserved-decode-tokens") prefill[flag] = value;
-  }
-  const std::string server = "sglang.launch_server";
-  std::string decodes = environment + command_of(server, decode, newest) + " --disaggregation-mode decode";
-  if (!split.decode_args.empty()) decodes += " " + split.decode_args;  // the last of two counts
-  return {environment + command_of(server, prefill, newest) + " --disaggregation-mode prefill", decodes,
-          router};
+// GPUs that stand in one host.
+std::uint32_t gpus_of_host(const ServerArgs& args) {
+  constexpr std::uint32_t kOfOneHost = 8;
+  const std::uint32_t gpus = rank::load_hardware(args.hardware).gpus_per_node();
+  return gpus > 0 && gpus < kOfOneHost ? gpus : kOfOneHost;
 }
 
 }  // namespace
 
 std::vector<std::string> launch_commands(const ServerArgs& args) {
   if (args.numeric()) return {};
-  const bool newest = args.sglang_release.name == scheduler::default_release().name;
+  const std::uint32_t replicas = args.parallel.replicas(), gpus = args.tp_size * args.parallel.pp_size;
+  const std::uint32_t host = replicas > 1 ? gpus_of_host(args) : 0;
+  if (replicas == 1 || replicas * gpus <= host || gpus > host) return {server_line(args, args.given, true)};
+  // Replicas of several hosts: a server each, and the router that knows them all.
   std::map<std::string, std::string> given = args.given;
-  add_backends(args.attention_backends, given);
-  if (const auto attn_dp = given.find("--attn-dp-size"); attn_dp != given.end() && !newest) {
-    if (attn_dp->second != "1") {
-      given["--dp-size"] = attn_dp->second;
-      given["--enable-dp-attention"] = "true";
-    }
-    given.erase("--attn-dp-size");
+  std::erase_if(given, [](const auto& flag) {
+    return flag.first == "--dp-size" || flag.first == "--load-balance-method" ||
+           flag.first.starts_with("--router-");
+  });
+  std::vector<std::string> commands;
+  std::string router = "python3 -m sglang_router.launch_router --worker-urls";
+  for (std::uint32_t i = 0; i < replicas; ++i) {
+    const std::uint32_t place = i % (host / gpus);
+    const std::uint32_t port = 30000 + place;
+    const std::string name = fmt::format("host{}", 1 + i / (host / gpus));
+    commands.push_back(fmt::format("{} --base-gpu-id {} --host {} --port {}", server_line(args, given, false),
+                                   place * gpus, name, port));
+    router += fmt::format(" http://{}:{}", name, port);
   }
-  std::string environment;
-  if (!args.parallel.pp_layer_partition.empty())
-    environment += fmt::format("SGLANG_PP_LAYER_PARTITION={} ", shell_word(args.parallel.pp_layer_partition));
-  if (const auto cache = given.find("--vlm-cache-size-mb"); cache != given.end())
-    environment += fmt::format("SGLANG_VLM_CACHE_SIZE_MB={} ", cache->second);
-  if (args.disaggregation.pd_disaggregation)
-    return commands_of_pairs(args.disaggregation, environment, given, newest);
-  const char* const module =
-      args.router.given().empty() ? "sglang.launch_server" : "sglang_router.launch_server";
-  return {environment + command_of(module, given, newest)};
+  for (const auto& [flag, value] : args.given) {
+    if (flag.starts_with("--router-")) router += fmt::format(" --{} {}", flag.substr(9), value);
+  }
+  commands.push_back(std::move(router));
+  return commands;
 }
 
 }  // namespace tpsim::launch

@@ -10,9 +10,9 @@ namespace tpsim::launch {
 
 // Of ServerArgs::given, the flags of SGLang's server, under the names of its release (--sglang-version), and
 // of attention_backends, where there is one, that pair: to be pasted into a shell. With flags of the router
-// it is sglang_router's, which starts the replicas, too; what the server reads from its environment stands in
-// front. Of servers that split prefill from decode: that of each side, and the router's with places for their
-// hosts. What SGLang chooses by itself is left to it. Computed runs have none.
+// it is sglang_router's, which starts the replicas, too; replicas that need more than one host have a command
+// each, on host1, host2 …, and the router one behind them. What the server reads from its environment stands
+// in front. What SGLang chooses by itself is left to it. Computed runs have none.
 std::vector<std::string> launch_commands(const ServerArgs& args);
 
 }  // namespace tpsim::launch

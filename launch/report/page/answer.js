@@ -36,6 +36,7 @@ function answer() {
     lead.textContent = report.best_reason ? `No best setting: ${report.best_reason}` : "No best setting";
     box.append(lead);
   }
+  if (report.launch) box.append(element("pre", report.launch.join("\n"), "launch"));
   if (!winner) return;
   const tiles = element("div", undefined, "tiles");
   const tile = (name, value, unit, more) => tiles.append(within(element("div", undefined, "tile"), element("div", name, "name"),

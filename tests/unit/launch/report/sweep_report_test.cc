@@ -104,6 +104,20 @@ TEST(Sweep, GpusAreWhatRatesAreCountedBy) {
   EXPECT_TRUE(report.runs(1).pareto()) << "the soonest";
 }
 
+TEST(Sweep, OverloadedGpusAreNotTheBestOnes) {
+  proto::ComparisonReport report;
+  add_axis(report, "tp_size", {"4", "8"});
+  add_run(report, "4", "2", 30000, 90000).mutable_overload()->set_message("the queue grows without end");
+  add_run(report, "8", "2", 40000, 3000);
+  choose_best(report);
+  EXPECT_TRUE(is_best(report, report.runs(1))) << report.best_reason();
+  EXPECT_EQ(report.best_reason().rfind("of those that keep up with the load ", 0), 0u)
+      << report.best_reason();
+  report.mutable_runs(1)->mutable_overload();
+  choose_best(report);
+  EXPECT_TRUE(is_best(report, report.runs(0))) << "all are";
+}
+
 TEST(Sweep, EachLoadHasItsBest) {
   const proto::ComparisonReport report = sample_sweep();
   ASSERT_EQ(report.best_by_load_size(), 2);

@@ -87,6 +87,28 @@ TEST(LaunchLine, ReplicasStandBehindTheRouter) {
             "--tp-size 4 --dp-size 2 --router-policy cache_aware");
 }
 
+TEST(LaunchLine, ReplicasOfSeveralHostsAreServersOfTheirOwn) {
+  const std::vector<std::string> commands =
+      launched({"--model-path", "m", "--hardware", "h200-sxm", "--trace", "t", "--tp", "4", "--dp-size", "3",
+                "--router-policy", "cache_aware", "--router-cache-threshold", "0.5", "--page-size", "16,64"});
+  ASSERT_EQ(commands.size(), 2u * 4);
+  EXPECT_EQ(commands[0],
+            "python3 -m sglang.launch_server --model-path m --tp-size 4 --page-size 16 --base-gpu-id 0 "
+            "--host host1 "
+            "--port 30000");
+  EXPECT_EQ(commands[1],
+            "python3 -m sglang.launch_server --model-path m --tp-size 4 --page-size 16 --base-gpu-id 4 "
+            "--host host1 "
+            "--port 30001");
+  EXPECT_EQ(commands[2],
+            "python3 -m sglang.launch_server --model-path m --tp-size 4 --page-size 16 --base-gpu-id 0 "
+            "--host host2 "
+            "--port 30000");
+  EXPECT_EQ(commands[3],
+            "python3 -m sglang_router.launch_router --worker-urls http://host1:30000 http://host1:30001 "
+            "http://host2:30000 --cache-threshold 0.5 --policy cache_aware");
+}
+
 TEST(LaunchLine, SwitchesOfAListAreGivenOrNot) {
   const std::vector<std::string> commands = launched({"--model-path", "m", "--hardware", "h", "--trace", "t",
                                                       "--enable-mixed-chunk=true,false", "--seed", "3"});
@@ -168,7 +190,7 @@ TEST(LaunchLine, IsOfSglangsOwnFlags) {
       {"--attention-backends", {"fa3", "flashinfer+fa3", "triton"}}};
   std::mt19937 random(1);
   for (int i = 0; i < 50; ++i) {
-    std::vector<std::string> words = {"--model-path", "m", "--hardware",        "h",
+    std::vector<std::string> words = {"--model-path", "m", "--hardware",        "h200-sxm",
                                       "--trace",      "t", "--max-concurrency", "1,2"};
     for (const auto& [flag, values] : choices) {
       if (random() % 2 == 0) continue;
@@ -194,7 +216,7 @@ TEST(LaunchLine, IsOfSglangsOwnFlags) {
       ASSERT_TRUE(known.contains(name)) << command;
       EXPECT_EQ(count, known.at(name) == "none" ? 0 : 1) << command;
     }
-    read_back.insert(read_back.end(), {"--hardware", "h", "--trace", "t"});
+    read_back.insert(read_back.end(), {"--hardware", "h200-sxm", "--trace", "t"});
     EXPECT_EQ(refusal(read_back), "accepted") << command;
   }
 }
