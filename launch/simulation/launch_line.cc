@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "launch/cli/flag_command.h"
+#include "launch/deployment/sides.h"
 #include "rank/config/catalogue_models.h"
 #include "rank/cost/hardware.h"
 
@@ -20,7 +22,7 @@ namespace {
 
 // Flags of a deployment here that SGLang's server does not have: what it stands on, prices, and what a real
 // server does by itself.
-constexpr std::array<std::string_view, 18> kOnlyHere = {"--config",
+constexpr std::array<std::string_view, 26> kOnlyHere = {"--config",
                                                         "--hardware",
                                                         "--executor",
                                                         "--rank-slowdown",
@@ -37,7 +39,15 @@ constexpr std::array<std::string_view, 18> kOnlyHere = {"--config",
                                                         "--speculative-accept-lengths",
                                                         "--random-seed",
                                                         "--log-level",
-                                                        "--attention-backends"};
+                                                        "--attention-backends",
+                                                        "--pd-disaggregation",
+                                                        "--prefill",
+                                                        "--decode",
+                                                        "--decode-args",
+                                                        "--prefill-policy",
+                                                        "--decode-policy",
+                                                        "--kv-link",
+                                                        "--kv-link-bandwidth"};
 // Others that stand behind the server's in declare_deployment_flags().
 constexpr std::array<std::string_view, 2> kOutput = {"--no-progress", "--check-invariants"};
 
@@ -132,32 +142,95 @@ std::uint32_t gpus_of_host(const ServerArgs& args) {
   return gpus > 0 && gpus < kOfOneHost ? gpus : kOfOneHost;
 }
 
+// Servers on host1, host2 …, one after the other.
+class Hosts {
+ public:
+  explicit Hosts(std::uint32_t gpus) : gpus_(gpus) {}
+
+  struct Place {
+    std::string url;
+    std::uint32_t bootstrap_port = 0;  // of a prefill server
+  };
+  // A server that `command` starts, on so many GPUs.
+  Place add(const std::string& command, std::uint32_t gpus, bool bootstraps) {
+    if (taken_ > 0 && taken_ + gpus > gpus_) {
+      ++host_;
+      taken_ = servers_ = 0;
+    }
+    const std::string name = fmt::format("host{}", host_);
+    const std::uint32_t port = 30000 + servers_;
+    const Place place{fmt::format("http://{}:{}", name, port), 8998 + servers_};
+    commands_.push_back(fmt::format("{} --base-gpu-id {} --host {} --port {}", command, taken_, name, port));
+    if (bootstraps)
+      commands_.back() += fmt::format(" --disaggregation-bootstrap-port {}", place.bootstrap_port);
+    taken_ += gpus;
+    ++servers_;
+    return place;
+  }
+  const std::vector<std::string>& commands() const { return commands_; }
+
+ private:
+  const std::uint32_t gpus_;
+  std::uint32_t host_ = 1, taken_ = 0, servers_ = 0;
+  std::vector<std::string> commands_;
+};
+
+// --decode-args behind a server's flags, whose parser takes the last value of each.
+std::string decode_words(const ServerArgs& args) {
+  const bool newest = args.sglang_release.name == scheduler::default_release().name;
+  std::istringstream text(args.disaggregation.decode_args);
+  std::string out, word;
+  while (text >> word) {
+    for (const auto& [old_name, new_name] : kNewNames) {
+      if (newest && word == old_name) word = new_name;
+    }
+    out += " " + shell_word(word);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::string> launch_commands(const ServerArgs& args) {
   if (args.numeric()) return {};
-  const std::uint32_t replicas = args.parallel.replicas(), gpus = args.tp_size * args.parallel.pp_size;
-  const std::uint32_t host = replicas > 1 ? gpus_of_host(args) : 0;
-  if (replicas == 1 || replicas * gpus <= host || gpus > host) return {server_line(args, args.given, true)};
-  // Replicas of several hosts: a server each, and the router that knows them all.
+  const bool pairs = args.disaggregation.pd_disaggregation;
+  const std::uint32_t gpus = args.tp_size * args.parallel.pp_size;
+  const std::uint32_t host = pairs || args.parallel.replicas() > 1 ? gpus_of_host(args) : 0;
+  if (!pairs && (args.parallel.replicas() == 1 || args.parallel.replicas() * gpus <= host || gpus > host))
+    return {server_line(args, args.given, true)};
+  // A server each, and the router that knows them all.
   std::map<std::string, std::string> given = args.given;
   std::erase_if(given, [](const auto& flag) {
     return flag.first == "--dp-size" || flag.first == "--load-balance-method" ||
            flag.first.starts_with("--router-");
   });
-  std::vector<std::string> commands;
-  std::string router = "python3 -m sglang_router.launch_router --worker-urls";
-  for (std::uint32_t i = 0; i < replicas; ++i) {
-    const std::uint32_t place = i % (host / gpus);
-    const std::uint32_t port = 30000 + place;
-    const std::string name = fmt::format("host{}", 1 + i / (host / gpus));
-    commands.push_back(fmt::format("{} --base-gpu-id {} --host {} --port {}", server_line(args, given, false),
-                                   place * gpus, name, port));
-    router += fmt::format(" http://{}:{}", name, port);
+  const std::string server = server_line(args, given, false);
+  Hosts hosts(host);
+  std::string urls;
+  if (pairs) {
+    const DisaggregationArgs& split = args.disaggregation;
+    for (std::uint32_t i = 0; i < split.prefill; ++i) {
+      const Hosts::Place place = hosts.add(server + " --disaggregation-mode prefill", gpus, true);
+      urls += fmt::format(" --prefill {} {}", place.url, place.bootstrap_port);
+    }
+    const ServerArgs decode = decode_side_args(args);
+    for (std::uint32_t i = 0; i < split.decode; ++i) {
+      const Hosts::Place place =
+          hosts.add(fmt::format("{} --disaggregation-mode decode{}", server, decode_words(args)),
+                    decode.tp_size * decode.parallel.pp_size, false);
+      urls += " --decode " + place.url;
+    }
+  } else {
+    for (std::uint32_t i = 0; i < args.parallel.replicas(); ++i)
+      urls += " " + hosts.add(server, gpus, false).url;
   }
+  std::string router = "python3 -m sglang_router.launch_router";
+  router += (pairs ? " --pd-disaggregation" : " --worker-urls") + urls;
   for (const auto& [flag, value] : args.given) {
     if (flag.starts_with("--router-")) router += fmt::format(" --{} {}", flag.substr(9), value);
+    if (flag == "--prefill-policy" || flag == "--decode-policy") router += fmt::format(" {} {}", flag, value);
   }
+  std::vector<std::string> commands = hosts.commands();
   commands.push_back(std::move(router));
   return commands;
 }

@@ -109,6 +109,28 @@ TEST(LaunchLine, ReplicasOfSeveralHostsAreServersOfTheirOwn) {
             "http://host2:30000 --cache-threshold 0.5 --policy cache_aware");
 }
 
+TEST(LaunchLine, PairsAreServersAndTheirRouter) {
+  const std::vector<std::string> commands =
+      launched({"--model-path", "m", "--hardware", "h200-sxm", "--trace", "t", "--tp", "4",
+                "--pd-disaggregation", "--prefill", "1,2", "--decode-args", "--tp 8 --cuda-graph-max-bs 64",
+                "--decode-policy", "round_robin"});
+  ASSERT_EQ(commands.size(), 3u + 4u);
+  EXPECT_EQ(commands[0],
+            "python3 -m sglang.launch_server --model-path m --tp-size 4 --disaggregation-mode prefill "
+            "--base-gpu-id 0 "
+            "--host host1 --port 30000 --disaggregation-bootstrap-port 8998");
+  EXPECT_EQ(commands[1],
+            "python3 -m sglang.launch_server --model-path m --tp-size 4 --disaggregation-mode decode --tp 8 "
+            "--cuda-graph-max-bs-decode 64 --base-gpu-id 0 --host host2 --port 30000");
+  EXPECT_EQ(
+      commands[2],
+      "python3 -m sglang_router.launch_router --pd-disaggregation --prefill http://host1:30000 8998 --decode "
+      "http://host2:30000 --decode-policy round_robin");
+  EXPECT_NE(
+      commands[6].find(" --prefill http://host1:30000 8998 --prefill http://host1:30001 8999 --decode "),
+      std::string::npos);
+}
+
 TEST(LaunchLine, SwitchesOfAListAreGivenOrNot) {
   const std::vector<std::string> commands = launched({"--model-path", "m", "--hardware", "h", "--trace", "t",
                                                       "--enable-mixed-chunk=true,false", "--seed", "3"});
