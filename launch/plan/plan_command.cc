@@ -78,11 +78,6 @@ void check(PlanArgs& args, const FlagSet& flags, rank::MpiSession& session) {
         "--executor numeric: computes on this machine, which tells nothing of GPUs; leave it out");
   if (session.num_processes() > 1)
     throw_user_error("tpsim plan: shares its settings out over threads (--jobs); leave mpirun out");
-  if (args.disaggregation.pd_disaggregation)
-    throw_user_error(
-        "--pd-disaggregation: pairs are not planned yet; `tpsim compare --pd-disaggregation --prefill 1,2 "
-        "--decode "
-        "1,2` compares them");
   if (args.parallel.enable_dp_attention)
     throw_user_error("--enable-dp-attention: `tpsim plan` finds that out; to settle it give --attn-dp-size");
   if (flags.given().contains("--pd-disaggregation"))

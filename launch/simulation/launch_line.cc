@@ -205,12 +205,14 @@ std::vector<std::string> launch_commands(const ServerArgs& args) {
            flag.first.starts_with("--router-");
   });
   const std::string server = server_line(args, given, false);
+  given.erase("--num-reserved-decode-tokens");  // of decode servers
+  const std::string prefill = server_line(args, given, false);
   Hosts hosts(host);
   std::string urls;
   if (pairs) {
     const DisaggregationArgs& split = args.disaggregation;
     for (std::uint32_t i = 0; i < split.prefill; ++i) {
-      const Hosts::Place place = hosts.add(server + " --disaggregation-mode prefill", gpus, true);
+      const Hosts::Place place = hosts.add(prefill + " --disaggregation-mode prefill", gpus, true);
       urls += fmt::format(" --prefill {} {}", place.url, place.bootstrap_port);
     }
     const ServerArgs decode = decode_side_args(args);

@@ -110,22 +110,41 @@ TEST(LaunchLine, ReplicasOfSeveralHostsAreServersOfTheirOwn) {
 }
 
 TEST(LaunchLine, PairsAreServersAndTheirRouter) {
-  const std::vector<std::string> commands =
-      launched({"--model-path", "m", "--hardware", "h200-sxm", "--trace", "t", "--tp", "4",
-                "--pd-disaggregation", "--prefill", "1,2", "--decode-args", "--tp 8 --cuda-graph-max-bs 64",
-                "--decode-policy", "round_robin"});
+  const std::vector<std::string> commands = launched({"--model-path",
+                                                      "m",
+                                                      "--hardware",
+                                                      "h200-sxm",
+                                                      "--trace",
+                                                      "t",
+                                                      "--tp",
+                                                      "4",
+                                                      "--pd-disaggregation",
+                                                      "--prefill",
+                                                      "1,2",
+                                                      "--decode-args",
+                                                      "--tp 8 --cuda-graph-max-bs 64",
+                                                      "--decode-policy",
+                                                      "round_robin",
+                                                      "--router-policy",
+                                                      "random",
+                                                      "--num-reserved-decode-tokens",
+                                                      "64",
+                                                      "--kv-link",
+                                                      "network"});
   ASSERT_EQ(commands.size(), 3u + 4u);
   EXPECT_EQ(commands[0],
             "python3 -m sglang.launch_server --model-path m --tp-size 4 --disaggregation-mode prefill "
             "--base-gpu-id 0 "
             "--host host1 --port 30000 --disaggregation-bootstrap-port 8998");
-  EXPECT_EQ(commands[1],
-            "python3 -m sglang.launch_server --model-path m --tp-size 4 --disaggregation-mode decode --tp 8 "
-            "--cuda-graph-max-bs-decode 64 --base-gpu-id 0 --host host2 --port 30000");
+  EXPECT_EQ(
+      commands[1],
+      "python3 -m sglang.launch_server --model-path m --tp-size 4 --num-reserved-decode-tokens 64 "
+      "--disaggregation-mode decode --tp 8 --cuda-graph-max-bs-decode 64 --base-gpu-id 0 --host host2 --port "
+      "30000");
   EXPECT_EQ(
       commands[2],
       "python3 -m sglang_router.launch_router --pd-disaggregation --prefill http://host1:30000 8998 --decode "
-      "http://host2:30000 --decode-policy round_robin");
+      "http://host2:30000 --decode-policy round_robin --policy random");
   EXPECT_NE(
       commands[6].find(" --prefill http://host1:30000 8998 --prefill http://host1:30001 8999 --decode "),
       std::string::npos);
@@ -150,40 +169,6 @@ TEST(LaunchLine, OlderReleasesHaveTheirNames) {
   EXPECT_EQ(commands[1],
             "python3 -m sglang.launch_server --model-path m --tp-size 8 --attn-dp-size 8 "
             "--cuda-graph-max-bs-decode 64");
-}
-
-TEST(LaunchLine, OfPairsAreBothServersAndTheirRouter) {
-  const std::vector<std::string> commands = launched({"--model-path",
-                                                      "m",
-                                                      "--hardware",
-                                                      "h",
-                                                      "--trace",
-                                                      "t",
-                                                      "--pd-disaggregation",
-                                                      "--prefill",
-                                                      "1,2",
-                                                      "--decode-args=--tp 4 --attention-backend triton",
-                                                      "--tp",
-                                                      "2",
-                                                      "--kv-link",
-                                                      "network",
-                                                      "--num-reserved-decode-tokens",
-                                                      "64",
-                                                      "--router-policy",
-                                                      "random",
-                                                      "--decode-policy",
-                                                      "round_robin"});
-  ASSERT_EQ(commands.size(), 6U);
-  EXPECT_EQ(commands[3],
-            "python3 -m sglang.launch_server --model-path m --tp-size 2 --disaggregation-mode prefill");
-  EXPECT_EQ(commands[4],
-            "python3 -m sglang.launch_server --model-path m --tp-size 2 --num-reserved-decode-tokens 64 "
-            "--disaggregation-mode decode --tp 4 --attention-backend triton");
-  EXPECT_EQ(
-      commands[5],
-      "python3 -m sglang_router.launch_router --pd-disaggregation --prefill http://PREFILL:30000 8998 "
-      "--prefill http://PREFILL:30000 8998 --decode http://DECODE:30000 --decode-policy round_robin --policy "
-      "random");
 }
 
 // Whatever list is given to whatever flag: the command has flags of SGLang 0.5.23's own parser, or of its
