@@ -80,6 +80,9 @@ void check(PlanArgs& args, const FlagSet& flags, rank::MpiSession& session) {
     throw_user_error("tpsim plan: shares its settings out over threads (--jobs); leave mpirun out");
   if (args.parallel.enable_dp_attention)
     throw_user_error("--enable-dp-attention: `tpsim plan` finds that out; to settle it give --attn-dp-size");
+  if (!args.router.fleet.empty())
+    throw_user_error("--fleet {}: names its servers; `tpsim plan` finds them, leave one out",
+                     args.router.fleet);
   if (flags.given().contains("--pd-disaggregation"))
     throw_user_error(
         "--pd-disaggregation: `tpsim plan` shares GPUs out among whole servers; compare pairs by `tpsim "

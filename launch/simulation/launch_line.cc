@@ -192,7 +192,7 @@ std::string decode_words(const ServerArgs& args) {
 }  // namespace
 
 std::vector<std::string> launch_commands(const ServerArgs& args) {
-  if (args.numeric()) return {};
+  if (args.numeric() || !args.router.fleet.empty()) return {};
   const bool pairs = args.disaggregation.pd_disaggregation;
   const std::uint32_t gpus = args.tp_size * args.parallel.pp_size;
   const std::uint32_t host = pairs || args.parallel.replicas() > 1 ? gpus_of_host(args) : 0;
@@ -215,7 +215,7 @@ std::vector<std::string> launch_commands(const ServerArgs& args) {
       const Hosts::Place place = hosts.add(prefill + " --disaggregation-mode prefill", gpus, true);
       urls += fmt::format(" --prefill {} {}", place.url, place.bootstrap_port);
     }
-    const ServerArgs decode = decode_side_args(args);
+    const ServerArgs decode = decode_server_args(args);
     for (std::uint32_t i = 0; i < split.decode; ++i) {
       const Hosts::Place place =
           hosts.add(fmt::format("{} --disaggregation-mode decode{}", server, decode_words(args)),

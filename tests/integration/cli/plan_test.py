@@ -124,6 +124,7 @@ class Plan(CommandLine):
         self.assert_refused([*base, "--gpus", "2", "--max-concurrency", "1,2"], "--max-concurrency: takes one value")
         self.assert_refused([*base, "--gpus", "2", "--enable-dp-attention"], "--attn-dp-size")
         self.assert_refused([*base, "--gpus", "2", "--pd-disaggregation"], "--pd-disaggregation: `tpsim plan` shares GPUs")
+        self.assert_refused([*base, "--gpus", "2", "--fleet", "f.yaml"], "--fleet f.yaml")
         self.assert_refused([*base, "--gpus", "2", "--executor", "numeric"], "--executor numeric")
         self.assert_refused([*base, "--gpus", "2"], "mpirun", processes=2)
         self.assert_refused([*base[:2], "llama-3.1-405b", *base[3:], "--gpus", "1"], "weights take", "none of the")
