@@ -43,7 +43,8 @@ class PrefixCache {
   struct MatchResult {
     std::uint32_t matched_tokens = 0;  // a multiple of the page size
     NodeId last_node = kRoot;
-    std::uint32_t full_matched_tokens = 0;  // what would have matched without windows and states
+    std::uint32_t full_matched_tokens = 0;  // what would have matched without windows, states and host tier
+    NodeId full_node = kRoot;               // where that ends; of a cache with one of these
   };
   // Where the last match of a key ended. Valid for the same key, limit and namespace only.
   struct MatchCursor {

@@ -48,12 +48,13 @@ void RadixCache::KeyView::skip(std::uint32_t units) {
 }
 
 RadixCache::RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool,
-                       WindowPages* window_pages, StateSlots* states)
+                       WindowPages* window_pages, StateSlots* states, HostTransfers* transfers)
     : options_(options),
       allocator_(allocator),
       pool_(pool),
       request_pages_(options.page_size, allocator, pool, window_pages),
-      window_pages_(window_pages) {
+      window_pages_(window_pages),
+      transfers_(transfers) {
   if (options_.window > 0) {
     window_ = std::make_unique<WindowComponent>(options_.window, options_.page_size, window_pages_);
     components_.push_back(window_.get());
@@ -61,6 +62,10 @@ RadixCache::RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool
   if (states != nullptr) {
     states_ = std::make_unique<StateComponent>(*states);
     components_.push_back(states_.get());
+  }
+  if (options_.host.tokens > 0) {
+    host_ = std::make_unique<HostComponent>(options_.host.tokens);
+    components_.push_back(host_.get());
   }
   reset();
 }
@@ -70,9 +75,11 @@ void RadixCache::reset() {
   free_nodes_.clear();
   buckets_.assign(kFirstBuckets, kNoNode);
   heap_.clear();
+  host_heap_.clear();
   leaves_ = 0;
   evictable_size_ = protected_size_ = 0;
   for (TreeComponent* component : components_) component->reset();
+  if (host_ != nullptr) host_->forget_all();
   new_node();
   nodes_[kRoot].lock_ref = 1;
   nodes_[kRoot].priority = std::numeric_limits<std::int64_t>::min();
@@ -162,7 +169,6 @@ void RadixCache::grow_index() {
 void RadixCache::link_last(NodeId parent, NodeId child) {
   Node& up = nodes_[parent];
   Node& node = nodes_[child];
-  if (up.first_child == kNoNode && up.lock_ref == 0) --leaves_;  // it was an evictable leaf
   node.parent = parent;
   node.previous_sibling = up.last_child;
   node.next_sibling = kNoNode;
@@ -243,8 +249,9 @@ RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::
   }
   result.full_matched_tokens = result.matched_tokens;
   if (!components_.empty()) {
+    result.full_node = result.last_node;
     settle(result);
-    touch_path(result.last_node);
+    touch_path(host_ != nullptr ? result.full_node : result.last_node);
     for (TreeComponent* component : components_) component->on_match(*this, result.last_node);
   } else if (nodes_[result.last_node].last_access < access_time) {
     // A split's upper half is younger than this access; everything above it is touched through it.
@@ -346,6 +353,7 @@ RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std:
   pass_through(known, priority, counted_len);
   NodeId node = known.node;
   std::uint32_t prefix_len = known.length;
+  std::uint32_t revived = 0;  // tokens at its end that the device did not have any more
   nodes_[kRoot].priority = std::max(nodes_[kRoot].priority, priority);
   while (rest.left > 0) {
     const auto [child, common] = find_child(node, extra_key, rest);
@@ -360,7 +368,11 @@ RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std:
     }
     nodes_[node].priority = std::max(nodes_[node].priority, priority);
     if (window_ != nullptr) adopt_window(node, prefix_len - common, pages, given);
-    if (prefix_len > counted_len) ++nodes_[node].hit_count;
+    if (host_ != nullptr) {
+      revived += pass_host(node, prefix_len - common, pages, prefix_len > counted_len);
+    } else if (prefix_len > counted_len) {
+      ++nodes_[node].hit_count;
+    }
   }
   if (!components_.empty()) {
     touch_path(node);
@@ -370,9 +382,30 @@ RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std:
   if (rest.left == 0) {
     take_state(node, given.state);
     for (TreeComponent* component : components_) component->on_insert(*this, node);
-    return {prefix_len, node};
+    return {prefix_len - revived, node};
   }
 
+  if (is_evictable_leaf(node)) --leaves_;  // it is none any more
+  const NodeId leaf = new_leaf(node, rest, priority, extra_key);
+  Node& fresh = nodes_[leaf];
+  append_slice(pages, prefix_len / options_.page_size, fresh.length / options_.page_size, fresh.pages);
+  if (host_ != nullptr) host_->on_link(node, leaf, /*on_device=*/true);
+  evictable_size_ += fresh.length;
+  ++leaves_;
+  if (window_ != nullptr) attach_window(leaf, prefix_len, given.window_evicted_len);
+  // As in SGLang, by the length that the leaf has after it was cut at the window.
+  const bool counts = prefix_len + nodes_[leaf].length > counted_len;
+  if (host_ == nullptr) nodes_[leaf].hit_count = counts ? 1 : 0;
+  if (!given.stays_locked) offer(leaf);
+  if (host_ != nullptr && counts) count_hit(leaf);
+  take_state(leaf, given.state);
+  for (TreeComponent* component : components_) component->on_insert(*this, leaf);
+  return {prefix_len - revived, leaf};
+}
+
+// What is left of a key becomes a node, without pages, below `parent`.
+RadixCache::NodeId RadixCache::new_leaf(NodeId parent, KeyView rest, std::int64_t priority,
+                                        std::uint32_t extra_key) {
   const NodeId leaf = new_node();
   Node& fresh = nodes_[leaf];
   fresh.length = rest.left;
@@ -385,18 +418,9 @@ RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std:
     fresh.key.push_back({run.first + rest.offset, take});
     rest.advance(take);
   }
-  append_slice(pages, prefix_len / options_.page_size, fresh.length / options_.page_size, fresh.pages);
-  link_last(node, leaf);
+  link_last(parent, leaf);
   index(leaf);
-  evictable_size_ += fresh.length;
-  ++leaves_;
-  if (window_ != nullptr) attach_window(leaf, prefix_len, given.window_evicted_len);
-  // As in SGLang, by the length that the leaf has after it was cut at the window.
-  nodes_[leaf].hit_count = prefix_len + nodes_[leaf].length > counted_len ? 1 : 0;
-  if (!given.stays_locked) offer(leaf);
-  take_state(leaf, given.state);
-  for (TreeComponent* component : components_) component->on_insert(*this, leaf);
-  return {prefix_len, leaf};
+  return leaf;
 }
 
 void RadixCache::collect_pages(NodeId node, std::vector<PageRun>& out) const {
@@ -417,7 +441,7 @@ TreeLock RadixCache::inc_lock_ref(NodeId id) {
     if (node.lock_ref++ > 0) continue;
     evictable_size_ -= node.length;
     protected_size_ += node.length;
-    if (node.first_child == kNoNode) --leaves_;
+    if (is_leaf(id)) --leaves_;
   }
   return lock;
 }
@@ -431,7 +455,7 @@ void RadixCache::dec_lock_ref(NodeId id, const TreeLock& lock) {
     if (--node.lock_ref > 0) continue;
     evictable_size_ += node.length;
     protected_size_ -= node.length;
-    if (node.first_child == kNoNode) {
+    if (is_leaf(id)) {
       ++leaves_;
       offer(id);
     }
@@ -465,7 +489,9 @@ RadixCache::EvictionKey RadixCache::eviction_key(const Node& node) const {
 void RadixCache::touch(NodeId id, std::uint64_t time) {
   Node& node = nodes_[id];
   node.last_access = time;
-  if (options_.policy == EvictionPolicy::kMru && id != kRoot && is_evictable_leaf(node)) offer(id);
+  if (options_.policy != EvictionPolicy::kMru || id == kRoot) return;
+  if (is_evictable_leaf(id)) offer(id);
+  if (host_ != nullptr) offer_host(id);
 }
 
 void RadixCache::offer(NodeId id) {
@@ -481,26 +507,33 @@ void RadixCache::rebuild_heap() {
   heap_.clear();
   for (NodeId id = 1; id < nodes_.size(); ++id) {
     const Node& node = nodes_[id];
-    if (node.life != 0 && is_evictable_leaf(node)) heap_.push_back({eviction_key(node), id, node.life});
+    if (node.life != 0 && is_evictable_leaf(id)) heap_.push_back({eviction_key(node), id, node.life});
   }
   std::ranges::make_heap(heap_, std::ranges::greater(), &HeapEntry::key);
 }
 
 std::uint64_t RadixCache::evict_leaves(std::uint64_t num_tokens) {
   std::uint64_t evicted = 0;
+  std::vector<NodeId> refused;  // by a full host
   while (evicted < num_tokens && !heap_.empty()) {
     std::ranges::pop_heap(heap_, std::ranges::greater(), &HeapEntry::key);
     const HeapEntry entry = heap_.back();
     heap_.pop_back();
     const Node& node = nodes_[entry.node];
-    if (node.life != entry.life || !is_evictable_leaf(node)) continue;
+    if (node.life != entry.life || !is_evictable_leaf(entry.node)) continue;
     if (eviction_key(node) != entry.key) {
       if (eviction_key(node) > entry.key) offer(entry.node);
       continue;
     }
-    evicted += node.length;
-    evict_leaf(entry.node);
+    if (host_ != nullptr) {
+      evicted += evict_to_host(entry.node, refused);
+    } else {
+      evicted += node.length;
+      evict_leaf(entry.node);
+    }
   }
+  for (const NodeId node : refused) offer(node);
+  if (host_ != nullptr) end_write_back();
   return evicted;
 }
 
@@ -513,25 +546,31 @@ void RadixCache::evict_leaf(NodeId id) {
 }
 
 void RadixCache::remove_leaf(NodeId id) {
+  evictable_size_ -= nodes_[id].length;
+  --leaves_;
+  const NodeId parent = nodes_[id].parent;
+  unlink(id);
+  if (parent != kRoot && is_evictable_leaf(parent)) {
+    ++leaves_;
+    offer(parent);
+  }
+}
+
+// A node without children leaves the tree.
+void RadixCache::unlink(NodeId id) {
   unindex(id);
   Node& node = nodes_[id];
-  const NodeId parent = node.parent;
-  Node& up = nodes_[parent];
+  Node& up = nodes_[node.parent];
   (node.previous_sibling == kNoNode ? up.first_child : nodes_[node.previous_sibling].next_sibling) =
       node.next_sibling;
   (node.next_sibling == kNoNode ? up.last_child : nodes_[node.next_sibling].previous_sibling) =
       node.previous_sibling;
-  evictable_size_ -= node.length;
-  --leaves_;
+  if (host_ != nullptr) host_->on_unlink(node.parent, id);
   // Touches of the leaf were touches of the whole path.
   if (components_.empty()) up.last_access = std::max(up.last_access, node.last_access);
   node.life = 0;
   for (TreeComponent* component : components_) component->forget(id);
   free_nodes_.push_back(id);
-  if (parent != kRoot && is_evictable_leaf(up)) {
-    ++leaves_;
-    offer(parent);
-  }
 }
 
 // ---- checks ----
@@ -577,11 +616,13 @@ void RadixCache::check_invariants() const {
     if (find_child(node.parent, node.extra_key, KeyView{node.key, 0, 0, node.length}).id != id) {
       fail(id, "is not found under its first page");
     }
-    if (is_evictable_leaf(node) && !offered[id]) fail(id, "can be evicted but is not in the heap");
+    if (is_evictable_leaf(id) && !offered[id]) fail(id, "can be evicted but is not in the heap");
     check_components(id);
+    if (host_ != nullptr) check_host(id);
+    if (host_ != nullptr && host_->evicted(id)) continue;
     all_pages.insert(all_pages.end(), node.pages.begin(), node.pages.end());
     (node.lock_ref > 0 ? locked : evictable) += node.length;
-    leaves += is_evictable_leaf(node) ? 1 : 0;
+    leaves += is_evictable_leaf(id) ? 1 : 0;
   }
   if (evictable != evictable_size_ || locked != protected_size_ || leaves != leaves_) {
     throw std::logic_error(

@@ -32,9 +32,11 @@
 #include <tuple>
 #include <vector>
 
+#include "kvcache/components/host_component.h"
 #include "kvcache/components/state_component.h"
 #include "kvcache/components/tree_component.h"
 #include "kvcache/components/window_component.h"
+#include "kvcache/host_tier.h"
 #include "kvcache/pools/page_allocator.h"
 #include "kvcache/pools/page_run.h"
 #include "kvcache/pools/pool.h"
@@ -64,16 +66,21 @@ class RadixCache final : public PrefixCache, public Tree {
     bool bigram_keys = false;
     // Tokens that sliding-window layers look back, where these have a pool of their own; 0: they have none.
     std::uint32_t window = 0;
+    // Copies in host memory of what the device has, or had (kvcache/radix_host.cc). With pages only, and
+    // without windows and states.
+    HostTierOptions host = {};
   };
   struct InsertResult {
-    std::uint32_t prefix_len = 0;  // tokens that were in the tree already
+    std::uint32_t prefix_len = 0;  // tokens that were in the tree already, with their pages
     NodeId last_node = kRoot;
   };
   // `allocator` takes back evicted and duplicate pages, `pool` holds the requests' rows; both may be null
   // where the tree is used for matching alone, and `window_pages` where options.window is 0. `states`: the
-  // pool of states that nodes hold, of a model that has some. They must outlive the cache.
+  // pool of states that nodes hold, of a model that has some. `transfers`: with options.host. They must
+  // outlive the cache.
   RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool* pool,
-             WindowPages* window_pages = nullptr, StateSlots* states = nullptr);
+             WindowPages* window_pages = nullptr, StateSlots* states = nullptr,
+             HostTransfers* transfers = nullptr);
 
   bool keeps_prefixes() const override { return true; }
   // Longest cached prefix of the first `limit` tokens of `key` that all components can be used with (with
@@ -84,8 +91,8 @@ class RadixCache final : public PrefixCache, public Tree {
   void collect_pages(NodeId node, std::vector<PageRun>& out) const override;
   std::uint32_t state_slot(NodeId node) const override;
   // Puts the first `length` tokens (cut to whole pages of units) in the tree. `pages` holds their KV; the
-  // pages of what was there already (prefix_len) stay the caller's. Nodes that end within the first
-  // `counted_len` tokens count no hit. REQUIRES: `pages` covers those whole pages.
+  // pages of what was there already (prefix_len) stay the caller's, the others are the tree's. Nodes that end
+  // within the first `counted_len` tokens count no hit. REQUIRES: `pages` covers those whole pages.
   InsertResult insert(const TokenSequence& key, std::uint32_t length, std::span<const PageRun> pages,
                       std::int64_t priority, std::uint32_t extra_key, std::uint32_t counted_len = 0);
 
@@ -98,6 +105,35 @@ class RadixCache final : public PrefixCache, public Tree {
   Kept kept(Pool pool) const override;
   // What nodes have of `pool` beside their pages; null where there is none.
   const TreeComponent* component(Pool pool) const;
+
+  // ---- the host tier (radix_host.cc); REQUIRES: options.host ----
+
+  // Gives what `node` and those above it have in host memory only pages on the device again, all of it or
+  // nothing: where it is fewer than kLoadBackThreshold tokens or there is no room even after eviction it
+  // stays as it is. Returns the tokens. The node is locked until end_load().
+  std::uint32_t load_back(NodeId node);
+  void end_load(NodeId node) { dec_lock_ref(node); }
+  // The copy that HostTransfers::write_through() was told of is made.
+  void end_write(NodeId node) { dec_lock_ref(node); }
+  // The deepest node with a copy, `node` or one above it; the root has one.
+  NodeId last_host_node(NodeId node) const;
+  HostComponent& host() { return *host_; }
+  const HostComponent& host() const { return *host_; }
+  // Tokens from the root to the end of `node`, and those themselves.
+  std::uint32_t depth(NodeId node) const;
+  void spell_out(NodeId node, TokenSequence& out) const;
+  std::uint32_t extra_key(NodeId node) const { return nodes_[node].extra_key; }
+  // What storage read of `key`, tokens [depth(node), end), becomes copies below `node`. Returns how many
+  // tokens of it were there already. REQUIRES: end - depth(node) tokens are reserved.
+  std::uint32_t insert_host(NodeId node, const TokenSequence& key, std::uint32_t extra_key,
+                            std::uint32_t end);
+  // Storage reads or writes the copy of `node`, which therefore stays; and does no more.
+  void protect_host(NodeId node) { host_->protect(*this, node); }
+  void unprotect_host(NodeId node);
+  // Gives everything back to the pools. REQUIRES: nothing is locked.
+  void clear();
+  // SGLang's load_back_threshold, tokens.
+  static constexpr std::uint32_t kLoadBackThreshold = 10;
 
   void cache_finished_req(RequestState& req, const TokenSequence& tokens, std::uint32_t committed_len,
                           bool is_insert) override;
@@ -123,6 +159,7 @@ class RadixCache final : public PrefixCache, public Tree {
     archive(nodes_, free_nodes_, buckets_, heap_, leaves_, clock_, lives_, evictable_size_, protected_size_);
     if (window_) archive(*window_);
     if (states_) archive(*states_);
+    if (host_) archive(*host_, host_heap_);
   }
 
   // Tokens of a key after its units.
@@ -214,11 +251,13 @@ class RadixCache final : public PrefixCache, public Tree {
   MatchResult walk(NodeId node, std::uint32_t matched, KeyView key, std::uint32_t extra_key);
   NodeId split(NodeId lower, std::uint32_t length);
   NodeId new_node();
+  NodeId new_leaf(NodeId parent, KeyView rest, std::int64_t priority, std::uint32_t extra_key);
   void link_last(NodeId parent, NodeId child);
   void index(NodeId child);
   void unindex(NodeId child);
   void grow_index();
   void remove_leaf(NodeId leaf);
+  void unlink(NodeId node);
   void evict_leaf(NodeId leaf);
   std::uint64_t evict_leaves(std::uint64_t tokens);
   // With components (radix_components.cc).
@@ -231,7 +270,21 @@ class RadixCache final : public PrefixCache, public Tree {
   std::uint32_t cacheable_len(const RequestState& req, std::uint32_t length) const;
   void free_duplicates(std::uint32_t row, std::uint32_t first_page, std::uint32_t end_page);
   void check_components(NodeId node) const;
-  bool is_evictable_leaf(const Node& node) const { return node.lock_ref == 0 && node.first_child == kNoNode; }
+  // With a host tier (radix_host.cc).
+  std::uint32_t pass_host(NodeId node, std::uint32_t start, std::span<const PageRun> pages, bool counts);
+  void count_hit(NodeId node);
+  bool write_backup(NodeId node, bool write_back);
+  std::uint64_t evict_to_host(NodeId node, std::vector<NodeId>& refused);
+  void end_write_back();
+  void put_on_device(NodeId node);
+  void move_leaves(NodeId node, bool evicted);
+  std::uint64_t evict_host(std::uint64_t tokens);
+  void offer_host(NodeId node);
+  void check_host(NodeId node) const;
+  bool is_leaf(NodeId id) const {
+    return host_ == nullptr ? nodes_[id].first_child == kNoNode : host_->is_device_leaf(id);
+  }
+  bool is_evictable_leaf(NodeId id) const { return nodes_[id].lock_ref == 0 && is_leaf(id); }
   void touch(NodeId node, std::uint64_t time);
   EvictionKey eviction_key(const Node& node) const;
   void offer(NodeId node);
@@ -253,7 +306,11 @@ class RadixCache final : public PrefixCache, public Tree {
   WindowPages* window_pages_;
   std::unique_ptr<WindowComponent> window_;
   std::unique_ptr<StateComponent> states_;
+  std::unique_ptr<HostComponent> host_;
   std::vector<TreeComponent*> components_;  // all there are
+  HostTransfers* transfers_;
+  std::vector<NodeId> written_back_;  // by the eviction that is under way
+  std::vector<HeapEntry> host_heap_;  // of host leaves; entries may be out of date
   // Of the request that is inserted: pages, by their place in its row, that became the tree's in place of
   // others. Ascending.
   std::vector<PageRun> adopted_;

@@ -38,7 +38,7 @@ std::uint64_t RadixCache::evict_component(TreeComponent& component, std::uint64_
   NodeId node = component.least_recent();
   while (evicted < units && node != kNoNode) {
     const NodeId next = component.least_recent(node);
-    if (is_evictable_leaf(nodes_[node])) {
+    if (is_evictable_leaf(node)) {
       evicted += component.units(*this, node);
       evict_leaf(node);
     } else {
@@ -135,6 +135,7 @@ PrefixCache::Kept RadixCache::kept(Pool pool) const {
 
 std::uint64_t RadixCache::evict(Pool pool, std::uint64_t units) {
   if (pool == kKvPool) return evict_leaves(units);
+  if (pool == kHostPool) return host_ != nullptr ? evict_host(units) : 0;
   for (TreeComponent* component : components_) {
     if (component->pool() == pool) return evict_component(*component, units);
   }

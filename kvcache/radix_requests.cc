@@ -25,7 +25,8 @@ RadixCache::InsertResult RadixCache::insert_sequence(RequestState& req, const To
                    known);
   req.inserted_len = std::max(req.inserted_len, length);
   const std::uint32_t prompt = whole_pages(req.prompt_len);
-  if (options_.split_at_prompt_end && components_.empty() && prompt > 0 && prompt < length) {
+  const bool plain = components_.empty() || host_ != nullptr;
+  if (options_.split_at_prompt_end && plain && prompt > 0 && prompt < length) {
     const std::int64_t above =
         req.priority == std::numeric_limits<std::int64_t>::max() ? req.priority : req.priority + 1;
     insert_units(tokens, prompt, {}, above, req.extra_key, /*counted_len=*/prompt, {}, known);

@@ -10,6 +10,7 @@
 
 #include "kvcache/pools/pool.h"
 #include "scheduler/disaggregation/config.h"
+#include "scheduler/hicache/hicache_config.h"
 #include "scheduler/records.h"
 #include "scheduler/releases/sglang_release.h"
 #include "scheduler/router/router.h"
@@ -76,6 +77,7 @@ struct SchedulerConfig {
   std::uint32_t sliding_window_size = 0;
   std::uint64_t swa_max_total_num_tokens = 0;
   StateConfig states;
+  HiCacheConfig hicache;
   std::uint32_t max_running_requests = 0;
   std::uint32_t max_prefill_tokens = 16384;  // input tokens of one prefill batch
   std::uint32_t chunked_prefill_size = 0;    // tokens of one chunk; 0 = no chunked prefill

@@ -238,6 +238,26 @@ bool DataParallelGroup::on_idle(bool more_to_come) {
   return again;
 }
 
+double DataParallelGroup::next_host_copy() const {
+  double next = HiCacheController::kNever;
+  for (const Rank& rank : ranks_) next = std::min(next, rank.scheduler->next_host_copy());
+  return next;
+}
+
+HostWork DataParallelGroup::take_host_work() {
+  HostWork work;
+  for (Rank& rank : ranks_) work.join(rank.scheduler->take_host_work());
+  return work;
+}
+
+void DataParallelGroup::set_host_time(double now) {
+  for (Rank& rank : ranks_) rank.scheduler->set_host_time(now);
+}
+
+void DataParallelGroup::finish_host_copies() {
+  for (Rank& rank : ranks_) rank.scheduler->finish_host_copies();
+}
+
 void DataParallelGroup::flush_cache() {
   for (Rank& rank : ranks_) rank.scheduler->flush_cache();
 }
@@ -266,6 +286,19 @@ void DataParallelGroup::write_states(proto::RunReport& report) const {
     report.set_state_hits(report.state_hits() + counts.hits);
     report.set_state_missed_tokens(report.state_missed_tokens() + counts.missed_tokens);
     report.set_evicted_states(report.evicted_states() + pool.evicted_states());
+  }
+}
+
+void DataParallelGroup::write_hicache(proto::RunReport& report) const {
+  for (const Rank& rank : ranks_) {
+    const HiCacheController* const hicache = rank.scheduler->pool().hicache();
+    if (hicache == nullptr) return;
+    const HiCacheController::Counts& counts = hicache->counts();
+    report.set_host_pool_tokens(report.host_pool_tokens() + hicache->pool().capacity());
+    report.set_host_loads(report.host_loads() + counts.loads);
+    report.set_host_loaded_tokens(report.host_loaded_tokens() + counts.loaded_tokens);
+    report.set_host_written_tokens(report.host_written_tokens() + counts.written_tokens);
+    report.set_host_cpu_seconds(report.host_cpu_seconds() + counts.cpu_seconds);
   }
 }
 
@@ -339,6 +372,7 @@ void DataParallelGroup::reset_report() {
     rank.peak_usage = 0;
     rank.retractions_before = rank.scheduler->retractions();
     rank.scheduler->clear_accept_histogram();
+    rank.scheduler->clear_host_counts();
   }
 }
 

@@ -76,6 +76,13 @@ class DataParallelGroup {
   // As Scheduler::on_idle(), of every rank. REQUIRES: no pass is out.
   bool on_idle(bool more_to_come);
 
+  // As Scheduler::next_host_copy(), take_host_work() and finish_host_copies(), of all ranks.
+  double next_host_copy() const;
+  HostWork take_host_work();
+  void finish_host_copies();
+  // It is `now`: what is copied from now on begins then.
+  void set_host_time(double now);
+
   void flush_cache();
   // What is neither finished nor rejected, by its position in the workload.
   std::vector<const Req*> unfinished() const;
@@ -96,6 +103,8 @@ class DataParallelGroup {
   Load load() const;
   // The report of the pools of states.
   void write_states(proto::RunReport& report) const;
+  // Of the host tiers, where there are any.
+  void write_hicache(proto::RunReport& report) const;
   std::uint64_t retractions() const;
   std::uint64_t evicted_tokens() const;
   // Speculative decoding: entry i counts the steps of a request that kept i + 1 tokens.

@@ -37,6 +37,8 @@ RequestRecord record_of(const Req& req, RequestState state, double time) {
   record.input_tokens = req.input_len;
   record.output_tokens = req.output_len;
   record.cached_tokens = req.cached_tokens;
+  record.cached_host = req.cached_host;
+  record.cached_storage = req.cached_storage;
   record.retractions = req.retractions;
   record.images = static_cast<std::uint32_t>(req.source->images.size());
   for (const ImageInput& image : req.source->images) record.image_tokens += image.tokens;
@@ -81,6 +83,11 @@ void add_replica(const proto::RunReport& replica, proto::RunReport& report) {
   report.set_state_hits(report.state_hits() + replica.state_hits());
   report.set_state_missed_tokens(report.state_missed_tokens() + replica.state_missed_tokens());
   report.set_evicted_states(report.evicted_states() + replica.evicted_states());
+  report.set_host_pool_tokens(report.host_pool_tokens() + replica.host_pool_tokens());
+  report.set_host_loads(report.host_loads() + replica.host_loads());
+  report.set_host_loaded_tokens(report.host_loaded_tokens() + replica.host_loaded_tokens());
+  report.set_host_written_tokens(report.host_written_tokens() + replica.host_written_tokens());
+  report.set_host_cpu_seconds(report.host_cpu_seconds() + replica.host_cpu_seconds());
   if (!replica.has_host_seconds()) return;
   proto::HostSeconds& sum = *report.mutable_host_seconds();
   const google::protobuf::Reflection& fields = *sum.GetReflection();

@@ -22,20 +22,22 @@ kvcache::RadixCache::Options radix_options(const SchedulerConfig& config) {
           .split_keeps_creation_time = rules.split_keeps_creation_time,
           .request_hits_node_once = rules.request_hits_node_once,
           .bigram_keys = config.speculation.has_head() && config.states.slots == 0,
-          .window = config.sliding_window_size};
+          .window = config.sliding_window_size,
+          .host = config.hicache.tier};
 }
 
 // The one place that knows which prefix caches there are.
-std::unique_ptr<kvcache::PrefixCache> make_prefix_cache(const SchedulerConfig& config,
-                                                        kvcache::PageAllocator& allocator,
-                                                        kvcache::ReqToTokenPool& rows,
-                                                        kvcache::WindowPages* windows,
-                                                        kvcache::StateSlots* states) {
+std::unique_ptr<kvcache::PrefixCache> make_prefix_cache(
+    const SchedulerConfig& config, kvcache::PageAllocator& allocator, kvcache::ReqToTokenPool& rows,
+    kvcache::WindowPages* windows, kvcache::StateSlots* states, HiCacheController* hicache) {
   if (config.disable_radix_cache) {
     return std::make_unique<kvcache::ChunkCache>(config.page_size, config.sliding_window_size, &allocator,
                                                  &rows, windows);
   }
-  return std::make_unique<kvcache::RadixCache>(radix_options(config), &allocator, &rows, windows, states);
+  auto cache = std::make_unique<kvcache::RadixCache>(radix_options(config), &allocator, &rows, windows,
+                                                     states, hicache);
+  if (hicache != nullptr) hicache->attach(*cache);
+  return cache;
 }
 
 std::optional<kvcache::WindowPages> make_window_pages(const SchedulerConfig& config,
@@ -58,8 +60,11 @@ KvPool::KvPool(const SchedulerConfig& config)
       window_pages_(make_window_pages(config, allocator_.address_space())),
       state_slots_(config.states.slots > 0 ? std::optional<kvcache::StateSlots>(config.states.slots)
                                            : std::nullopt),
+      hicache_(config.hicache.enabled()
+                   ? std::make_unique<HiCacheController>(config.hicache, config.page_size)
+                   : nullptr),
       cache_(make_prefix_cache(config, allocator_, rows_, window_pages_ ? &*window_pages_ : nullptr,
-                               state_slots_ ? &*state_slots_ : nullptr)) {
+                               state_slots_ ? &*state_slots_ : nullptr, hicache_.get())) {
   if (state_slots_)
     states_.emplace(config.states, *state_slots_, *cache_,
                     [this](std::uint32_t states) { evict_states(states); });
@@ -84,6 +89,9 @@ PoolUse KvPool::use(kvcache::Pool pool) const {
   } else if (pool == kvcache::kWindowPool) {
     capacity = has_windows() ? std::uint64_t{window_pages_->num_pages()} * page_size_ : 0;
     free = window_available_size();
+  } else if (pool == kvcache::kHostPool) {
+    capacity = hicache_ ? hicache_->pool().capacity() : 0;
+    free = hicache_ ? hicache_->pool().available() : 0;
   } else {
     capacity = state_slots_ ? state_slots_->num_slots() : 0;
     free = state_slots_ ? state_slots_->available() : 0;
@@ -91,6 +99,14 @@ PoolUse KvPool::use(kvcache::Pool pool) const {
   if (capacity == 0) return {};
   const std::uint64_t cached = cache_->kept(pool).evictable;
   return {.held = capacity - cached - free, .cached = cached, .free = free};
+}
+
+void KvPool::flush() {
+  if (hicache_) {
+    hicache_->clear();
+  } else {
+    cache_->evict(kvcache::kKvPool, evictable_size());
+  }
 }
 
 void KvPool::evict_for(std::uint64_t num_tokens) {
@@ -216,6 +232,7 @@ void KvPool::free_behind_prefill(Req& req, std::uint32_t in_flight) {
 void KvPool::release(Req& req, bool is_insert) {
   req.spell_out();
   if (states_ && is_insert) states_->offer_finished(req);
+  if (hicache_) hicache_->on_release(req.full_len() - req.cached_tokens, req.output_len);
   req.kv_allocated_len = 0;
   cache_->cache_finished_req(req.cache, req.tokens, req.kv_committed_len, is_insert);
   if (states_) states_->release(req);
@@ -286,6 +303,7 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
   }
   check_sum(kvcache::kKvPool, held);
   if (has_windows()) check_sum(kvcache::kWindowPool, checked_windows(live));
+  if (hicache_) check_sum(kvcache::kHostPool, hicache_->pool().reserved());
   if (!states_) return;
   std::uint64_t states = 0;
   for (const Req* req : live) states += states_->held_by(*req);
@@ -294,7 +312,7 @@ void KvPool::check_invariants(const std::vector<const Req*>& live) const {
 
 void KvPool::check_sum(kvcache::Pool pool, std::uint64_t held) const {
   constexpr std::array<const char*, kvcache::kPools> kNames = {"KV pool, tokens", "window pool, tokens",
-                                                               "state pool, states"};
+                                                               "state pool, states", "host pool, tokens"};
   const PoolUse now = use(pool);
   const std::uint64_t cached = cache_->kept(pool).total();
   if (held + cached + now.free != now.capacity()) {

@@ -19,6 +19,7 @@
 #include "kvcache/req_to_token_pool.h"
 #include "proto/forward.pb.h"
 #include "scheduler/config.h"
+#include "scheduler/hicache/hicache_controller.h"
 #include "scheduler/records.h"
 #include "scheduler/req.h"
 #include "scheduler/request_states.h"
@@ -106,6 +107,11 @@ class KvPool {
   // The pool of states; null where there is none.
   RequestStates* states() { return states_ ? &*states_ : nullptr; }
   const RequestStates* states() const { return states_ ? &*states_ : nullptr; }
+  // The host tier; null where there is none.
+  HiCacheController* hicache() { return hicache_.get(); }
+  const HiCacheController* hicache() const { return hicache_.get(); }
+  // When a copy of the host tier is done whose pages can be had then; kNever.
+  double next_host_copy() const { return hicache_ ? hicache_->next_event() : HiCacheController::kNever; }
   std::uint64_t peak_states() const { return state_slots_ ? state_slots_->peak_held() : 0; }
   std::uint64_t evicted_states() const { return evicted_states_; }
   std::uint64_t evicted_tokens() const { return evicted_tokens_; }
@@ -120,7 +126,7 @@ class KvPool {
   void evict_for(std::uint64_t num_tokens);
 
   // Empties the cache but for what requests hold.
-  void flush() { cache_->evict(kvcache::kKvPool, evictable_size()); }
+  void flush();
 
   // Gives `req` a row with its matched prefix and pages for its extend. False and nothing changed where
   // pages do not suffice even after eviction.
@@ -185,6 +191,7 @@ class KvPool {
     if (window_pages_) archive(*window_pages_);
     if (state_slots_) archive(*state_slots_);
     if (states_) archive(*states_);
+    if (hicache_) archive(*hicache_);
   }
 
  private:
@@ -203,6 +210,7 @@ class KvPool {
   std::optional<kvcache::WindowPages> window_pages_;
   std::optional<kvcache::StateSlots> state_slots_;
   kvcache::ReqToTokenPool rows_;
+  std::unique_ptr<HiCacheController> hicache_;
   std::unique_ptr<kvcache::PrefixCache> cache_;
   std::optional<RequestStates> states_;
   TableEdits edits_;

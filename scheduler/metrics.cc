@@ -120,6 +120,8 @@ void RunMetrics::on_request(const RequestRecord& record) {
   output_tokens_ += record.output_tokens;
   prompt_tokens_ += record.input_tokens;
   hit_tokens_ += record.cached_tokens;
+  host_hit_tokens_ += record.cached_host;
+  storage_hit_tokens_ += record.cached_storage;
   images_ += record.images;
   image_tokens_ += record.image_tokens;
   ttft_.add(record.ttft(), 1);
@@ -169,6 +171,11 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_concurrency(rate(latency_sum_));
   report.set_cache_hit_rate(
       prompt_tokens_ > 0 ? static_cast<double>(hit_tokens_) / static_cast<double>(prompt_tokens_) : 0);
+  if (report.host_pool_tokens() > 0) {
+    report.set_cached_device_tokens(hit_tokens_ - host_hit_tokens_ - storage_hit_tokens_);
+    report.set_cached_host_tokens(host_hit_tokens_);
+    report.set_cached_storage_tokens(storage_hit_tokens_);
+  }
   if (images_ > 0) {
     report.mutable_images()->set_images(images_);
     report.mutable_images()->set_image_tokens(image_tokens_);

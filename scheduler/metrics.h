@@ -106,9 +106,10 @@ class RunMetrics {
 
   auto state() {
     return std::tie(bucket_seconds_, buckets_, ttft_, tpot_, itl_, e2e_, completed_, rejected_, cancelled_,
-                    unfinished_, good_, input_tokens_, output_tokens_, prompt_tokens_, hit_tokens_, images_,
-                    image_tokens_, steps_, prefill_steps_, decode_steps_, mixed_steps_, replayed_steps_,
-                    gpu_seconds_, latency_sum_, last_finish_, last_arrival_, peak_usage_, covered_until_);
+                    unfinished_, good_, input_tokens_, output_tokens_, prompt_tokens_, hit_tokens_,
+                    host_hit_tokens_, storage_hit_tokens_, images_, image_tokens_, steps_, prefill_steps_,
+                    decode_steps_, mixed_steps_, replayed_steps_, gpu_seconds_, latency_sum_, last_finish_,
+                    last_arrival_, peak_usage_, covered_until_);
   }
 
  private:
@@ -145,7 +146,8 @@ class RunMetrics {
   double last_finish_ = 0;
   double last_arrival_ = 0;
   std::array<double, kvcache::kPools> peak_usage_ = {};
-  double covered_until_ = 0;  // by steps
+  std::uint64_t host_hit_tokens_ = 0, storage_hit_tokens_ = 0;  // of hit_tokens_
+  double covered_until_ = 0;                                    // by steps
 };
 
 }  // namespace tpsim::scheduler

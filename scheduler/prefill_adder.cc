@@ -176,13 +176,14 @@ AddReqResult PrefillAdder::take(Req& req, std::int64_t extend_tokens, bool whole
 AddReqResult PrefillAdder::add_one_req(Req& req) {
   if (!pool_.prefix_cache().keeps_prefixes() && req.source->sampling.ignore_eos)
     return add_one_req_ignore_eos(req);
-  const std::int64_t extend_tokens = std::int64_t{req.full_len()} - req.prefix_len;
-  const std::int64_t input_tokens = ceil_paged(extend_tokens);
+  std::int64_t extend_tokens = std::int64_t{req.full_len()} - req.prefix_len;
+  std::int64_t input_tokens = ceil_paged(extend_tokens - req.host_hit_len);
   const auto total_tokens = static_cast<double>(
       extend_tokens + std::clamp<std::int64_t>(remaining_new_tokens(req), 0, kClipMaxNewTokens) +
       pool_.page_size());
-  const bool capped = (!rem_chunk_tokens_ || !rules_.chunks_ignore_max_prefill_tokens) &&
-                      !can_run_list_.empty() && input_tokens >= rem_input_tokens_;
+  const bool may_cap =
+      (!rem_chunk_tokens_ || !rules_.chunks_ignore_max_prefill_tokens) && !can_run_list_.empty();
+  const bool capped = may_cap && input_tokens >= rem_input_tokens_;
   if (total_beyond(total_tokens) <= 0) return AddReqResult::kNoToken;
   if (capped && !rules_.prefix_lock_precedes_input_cap) return AddReqResult::kOther;
 
@@ -197,11 +198,32 @@ AddReqResult PrefillAdder::add_one_req(Req& req) {
   std::optional<std::int64_t> limit = rem_chunk_tokens_;
   if (!fits_windows(extend_tokens, req, limit)) return refuse(AddReqResult::kNoToken);
   if (capped) return refuse(AddReqResult::kOther);
+  if (req.host_hit_len > 0) {
+    const bool too_long = limit && input_tokens > *limit;
+    const bool no_chunk = too_long && (*limit < pool_.page_size() || has_chunk_);
+    if (rules_.loads_what_it_admits && no_chunk) return refuse(AddReqResult::kOther);
+    load_back(req);
+    extend_tokens = std::int64_t{req.full_len()} - req.prefix_len;
+    input_tokens = ceil_paged(extend_tokens);
+    if (may_cap && input_tokens >= rem_input_tokens_) return refuse(AddReqResult::kOther);
+  }
   if (!limit || input_tokens <= *limit) return take(req, extend_tokens, true);
   // A chunk ends at the end of a page; the prefix does already.
   const std::int64_t chunk = *limit / pool_.page_size() * pool_.page_size();
   if (chunk <= 0 || has_chunk_) return refuse(AddReqResult::kOther);
   return take(req, chunk, false);
+}
+
+// What the device has lost of the prefix of `req` is loaded where it can be, and the lock goes with it.
+void PrefillAdder::load_back(Req& req) {
+  kvcache::PrefixCache& cache = pool_.prefix_cache();
+  req.loaded_len = pool_.hicache()->load_back(req.host_node);
+  if (req.loaded_len == 0) return;
+  cache.dec_lock_ref(req.cache.last_node, req.cache.lock);
+  req.cache.last_node = req.host_node;
+  req.cache.lock = cache.inc_lock_ref(req.host_node);
+  req.cache.cache_protected_len += req.loaded_len;
+  req.prefix_len += req.loaded_len;
 }
 
 // Without a prefix cache and with outputs that always run to max_new_tokens, SGLang plays the future through:

@@ -126,6 +126,7 @@ class PrefillAdder {
   std::int64_t ceil_paged(std::int64_t tokens) const;
   void charge(std::int64_t extend_tokens, std::int64_t max_new_tokens);
   AddReqResult take(Req& req, std::int64_t extend_tokens, bool whole);
+  void load_back(Req& req);
   AddReqResult add_one_req_ignore_eos(Req& req);
   bool runs_to_end(const Req& req, std::int64_t paged_input);
 

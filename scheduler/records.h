@@ -33,7 +33,9 @@ struct RequestRecord {
   std::uint32_t session = 0;
   std::uint32_t input_tokens = 0;
   std::uint32_t output_tokens = 0;
-  std::uint32_t cached_tokens = 0;  // prompt tokens found in the radix pool at first admission
+  std::uint32_t cached_tokens = 0;   // prompt tokens found in the radix pool at first admission
+  std::uint32_t cached_host = 0;     // of them, loaded from host memory …
+  std::uint32_t cached_storage = 0;  // … and read from storage before
   std::uint32_t retractions = 0;
   std::uint32_t images = 0;        // of its prompt
   std::uint32_t image_tokens = 0;  // prompt tokens that stand for them

@@ -24,6 +24,7 @@ Replica::Replica(const SchedulerConfig& config, const FrontEndConfig& front_end,
 }
 
 void Replica::restart_clock() {
+  schedulers_.finish_host_copies();
   schedulers_.reset_report();
   front_end_ = FrontEnd(front_end_config_);
   now_ = look_ = gpu_free_ = 0;
@@ -39,6 +40,7 @@ void Replica::write_report(proto::RunReport& report) const {
   report.set_kv_pool_tokens(pools[kvcache::kKvPool].capacity());
   report.set_swa_pool_tokens(pools[kvcache::kWindowPool].capacity());
   schedulers_.write_states(report);
+  schedulers_.write_hicache(report);
   schedulers_.write_report(report);
   if (config_.pipeline.staged()) pipeline_.write_report(report);
   if (config_.scheduler_step_seconds <= 0) return;  // nobody priced the host
@@ -74,7 +76,9 @@ bool Replica::cancel(std::uint64_t id, double time) {
 double Replica::next_event_time() const {
   if (!idle_) return now_;
   const double cancelled = cancelled_.empty() ? RequestSource::kNever : cancelled_.front().time;
-  return std::max(now_, std::min({front_end_.next_time(), cancelled, schedulers_.next_transfer_time()}));
+  const double transfer = config_.hicache.enabled() ? schedulers_.next_host_copy() : RequestSource::kNever;
+  return std::max(now_,
+                  std::min({front_end_.next_time(), cancelled, schedulers_.next_transfer_time(), transfer}));
 }
 
 void Replica::advance() {
@@ -137,6 +141,7 @@ double Replica::queue_room_time(const QueuedPass& pass) const {
 
 void Replica::receive() {
   if (!looks_for_requests()) return;
+  if (config_.hicache.enabled()) schedulers_.set_host_time(now_);
   for (; !cancelled_.empty(); cancelled_.pop_front()) schedulers_.cancel(cancelled_.front().id, micro_batch_);
   while (front_end_.next_time() <= look_) {
     RequestSource::Sent sent = front_end_.pop();
@@ -243,7 +248,8 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
       work += config_.forming_extend_seconds;
     }
   }
-  const double forming = work + compiling + serial;
+  const HostWork tier = config_.hicache.enabled() ? schedulers_.take_host_work() : HostWork{};
+  const double forming = work + compiling + serial + tier.cpu_seconds;
   const double host = forming + outcome.host_time;
   double start, gpu_seconds = outcome.step_time;
   if (config_.pipeline.staged()) {
@@ -253,7 +259,7 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
     gpu_seconds = PipelineTimeline::busy_seconds(outcome.stages);
   } else {
     start = std::max(gpu_free_ + gap, now_ + host);
-    gpu_free_ = start + outcome.step_time;
+    gpu_free_ = tier.end_of_pass(start, outcome.step_time);
   }
   double returned = now_ + forming;
   if (outcome.issue_time > 0) returned = now_ + host + outcome.issue_time;
@@ -271,7 +277,7 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
   if (!config_.disable_overlap_schedule) host_.launch_queue += returned - issued;
   StepRecord times;
   times.start_time = start;
-  times.step_time = outcome.step_time;
+  times.step_time = tier.layers > 0 ? gpu_free_ - start : outcome.step_time;
   times.formed_time = now_;
   times.returned_time = returned;
   if (config_.pipeline.staged()) {
@@ -310,6 +316,8 @@ void Replica::finish(const Launched& launched) {
   const bool streams = config_.disaggregation.mode != DisaggregationMode::kPrefill;
   schedulers_.process_batch_result(
       batch, streams ? front_end_.stream(now_, batch.extend_requests, batch.decode_requests) : now_, result_);
+  // Copies of what ended are issued before its last token is sent.
+  if (config_.hicache.enabled()) now_ += schedulers_.take_host_work().cpu_seconds;
   if (!streams) say_what_queues_did();
   hand_on(launched.end);
   if (config_.check_invariants) schedulers_.check_invariants();

@@ -100,6 +100,12 @@ struct Req {
   bool admitted_once = false;
   std::uint32_t cached_tokens = 0;
   std::uint32_t retractions = 0;
+  // Hierarchical cache: where what was matched ends, tokens of it that the device had lost, and those that
+  // were loaded for this admission; of cached_tokens, those that came from host memory, and from storage.
+  kvcache::PrefixCache::NodeId host_node = kvcache::PrefixCache::kRoot;
+  std::uint32_t host_hit_len = 0, loaded_len = 0;
+  std::uint32_t storage_hit_len = 0;  // tokens that were read from storage into host memory for it
+  std::uint32_t cached_host = 0, cached_storage = 0;
   double first_scheduled_time = 0;
   double first_token_time = 0;
   std::vector<Interruption> interruptions;
@@ -123,7 +129,8 @@ struct Req {
                     admission_cursor, num_matched_prefix_tokens, accepted_behind_end, ids_behind_end,
                     verify_ct, prefix_len, extend_len, priority, queue_entry, known_extend_len,
                     known_fill_len, in_batch_prefix_hash, in_batch_prefix_known, admitted_once, cached_tokens,
-                    retractions, first_scheduled_time, first_token_time, interruptions);
+                    retractions, host_node, host_hit_len, loaded_len, storage_hit_len, cached_host,
+                    cached_storage, first_scheduled_time, first_token_time, interruptions);
   }
 };
 

@@ -148,6 +148,11 @@ void Scheduler::set_priority(Req& req) {
 }
 
 void Scheduler::enqueue(Req& req) {
+  if (HiCacheController* const hicache = pool_.hicache(); hicache != nullptr && hicache->has_storage()) {
+    match_prefix_for_admission(req);
+    hicache->prefetch(req.id, req.host_node, req.tokens, req.cache.extra_key,
+                      req.prefix_len + req.host_hit_len);
+  }
   req.queue_entry = ++queue_entries_;
   waiting_.push_back(&req);
 }
@@ -168,6 +173,7 @@ void Scheduler::select(std::uint32_t micro_batch) {
 
 ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
   pass_time_ = now;
+  if (pool_.hicache() != nullptr) pool_.hicache()->set_time(now);
   select(micro_batch);
   if (decodes_only()) {
     process_decode_queue();
@@ -236,6 +242,7 @@ void Scheduler::finish(Req& req) {
 }
 
 void Scheduler::reject(Req& req, const char* because) {
+  if (pool_.hicache() != nullptr && pool_.hicache()->has_storage()) pool_.hicache()->forget_prefetch(req.id);
   req.finished = true;
   on_rejected_(req, because);
   retired_.push_back(&req);
@@ -286,6 +293,8 @@ bool Scheduler::on_idle(bool more_to_come) {
     reject(*parked, "its prompt's next chunk needs more of the window pool than there is beside its own");
     return true;
   }
+  // What is being copied is locked, and will be free.
+  if (pool_.next_host_copy() < HiCacheController::kNever) return false;
   // What others leave in the cache may make a prefix that takes less of the window pool.
   if (more_to_come && pool_.has_windows()) return false;
   Req* req = *waiting_.begin();

@@ -118,6 +118,25 @@ class Scheduler {
   // something.
   bool on_idle(bool more_to_come);
 
+  // When what on_idle() leaves waiting can be tried again though nothing else happens; seconds of the run's
+  // clock, infinity: never.
+  double next_host_copy() const {
+    return waiting_.empty() ? HiCacheController::kNever : pool_.next_host_copy();
+  }
+  // What the host tier asks of the next pass, or of the thread; since the last call.
+  HostWork take_host_work() { return pool_.hicache() != nullptr ? pool_.hicache()->take_work() : HostWork{}; }
+  void set_host_time(double now) {
+    if (pool_.hicache() != nullptr) pool_.hicache()->set_time(now);
+  }
+  // Copies are done, whenever that would be, and their clock begins again.
+  void finish_host_copies() {
+    if (pool_.hicache() != nullptr) pool_.hicache()->finish_all();
+  }
+
+  void clear_host_counts() {
+    if (pool_.hicache() != nullptr) pool_.hicache()->clear_counts();
+  }
+
   // Whether request `id` is here and not cancelled.
   bool serves(std::uint64_t id) const { return find(id) != nullptr; }
   const WaitingQueue& waiting_queue() const { return waiting_; }

@@ -12,10 +12,16 @@ void Scheduler::match_prefix_for_admission(Req& req) {
                                                        req.admission_cursor);
   req.num_matched_prefix_tokens = match.matched_tokens;
   req.cache.last_node = match.last_node;
-  req.cache.branching_len = match.full_matched_tokens > match.matched_tokens ? match.full_matched_tokens : 0;
+  const bool branches = match.full_matched_tokens > match.matched_tokens && pool_.hicache() == nullptr;
+  req.cache.branching_len = branches ? match.full_matched_tokens : 0;
   req.cache.cache_protected_len = match.matched_tokens;
   req.prefix_len = match.matched_tokens;
   if (pool_.states() != nullptr) pool_.states()->on_match(req, match);
+  if (pool_.hicache() != nullptr) {
+    req.host_node = match.full_node;
+    req.host_hit_len = match.full_matched_tokens - match.matched_tokens;
+    req.loaded_len = 0;
+  }
   req.known_fill_len = req.full_len();
   req.known_extend_len = req.full_len() - req.prefix_len;
 }
@@ -34,6 +40,7 @@ bool Scheduler::preempts() const {
 }
 
 ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
+  if (pool_.hicache() != nullptr) pool_.hicache()->check_events();
   const bool nothing_runs = running_.reqs.empty() && rules_.empty_batch_is_never_full;
   // Windows move on, so that there may be room again although nobody left.
   if (preempts() || nothing_runs || pool_.has_windows()) running_.batch_is_full = false;
@@ -63,6 +70,7 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
     return_preempted(/*admitted=*/false);
     return nullptr;
   }
+  if (pool_.hicache() != nullptr) pool_.hicache()->start_loading();
   ScheduleBatch& batch = take_batch();
   fill_prefill(batch, adder, now);
   return_preempted(/*admitted=*/true);
@@ -81,6 +89,9 @@ void Scheduler::admit_waiting(PrefillAdder& adder) {
     const std::size_t held_rows = continues && rules_.chunked_request_counts_once ? 1 : 0;
     if (adder.can_run_list().size() >= num_allocatable_reqs(held_rows)) running_.batch_is_full = true;
     if (running_.batch_is_full && !(preempts() && preempt_to_schedule(*req, adder))) break;
+    if (HiCacheController* const hicache = pool_.hicache(); hicache != nullptr && hicache->has_storage()) {
+      if (!hicache->prefetched(req->id, req->storage_hit_len)) continue;
+    }
     match_prefix_for_admission(*req);
     const AddReqResult result = adder.add_one_req(*req);
     if (result == AddReqResult::kContinue) continue;
@@ -88,7 +99,7 @@ void Scheduler::admit_waiting(PrefillAdder& adder) {
     if (pool_.states() != nullptr && !added) pool_.states()->on_refused(*req);
     if (result == AddReqResult::kNoToken) {
       const bool others = !adder.can_run_list().empty() || !running_.reqs.empty();
-      running_.batch_is_full = others || !rules_.full_needs_requests;
+      running_.batch_is_full = others || !(rules_.full_needs_requests || pool_.hicache() != nullptr);
     }
     break;
   }
@@ -205,6 +216,9 @@ void Scheduler::fill_prefill(ScheduleBatch& batch, const PrefillAdder& adder, do
       req->admitted_once = true;
       req->first_scheduled_time = now;
       req->cached_tokens = std::min(req->prefix_len, req->input_len);
+      req->cached_host = std::min(req->loaded_len, req->cached_tokens);
+      req->cached_storage = std::min(req->storage_hit_len, req->cached_host);
+      req->cached_host -= req->cached_storage;
     } else if (!req->interruptions.empty()) {
       req->interruptions.back().readmitted = now;
     }

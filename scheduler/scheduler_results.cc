@@ -120,6 +120,7 @@ void Scheduler::process_steady(double now, PassResult& result) {
 
 void Scheduler::process_batch_result(ScheduleBatch& batch, double now, PassResult& result) {
   select(batch.micro_batch);
+  if (pool_.hicache() != nullptr) pool_.hicache()->set_time(now);
   shows_tokens_ = result.wants_tokens;
   if (!counts_decodes()) settle();
   if (steady_.covers(batch.steady_pass)) {

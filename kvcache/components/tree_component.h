@@ -91,6 +91,7 @@ class TreeComponent {
   void put(const Tree& tree, NodeId node);
   // A split: the two halves hold together what `lower` held, with its locks. The sizes stay.
   void share(NodeId upper, NodeId lower);
+  std::uint32_t locks(NodeId node) const { return node < entries_.size() ? entries_[node].lock_ref : 0; }
   void lock_node(const Tree& tree, NodeId node);
   void unlock_node(const Tree& tree, NodeId node);
   // Makes `node`, which has data, the most recently used, or the next after `newer`.

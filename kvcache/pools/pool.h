@@ -7,9 +7,9 @@
 namespace tpsim::kvcache {
 
 // In units of its own: tokens, and states. A model without window layers, or without layers with a
-// recurrence, does without theirs.
-enum Pool : std::uint8_t { kKvPool, kWindowPool, kStatePool };
-inline constexpr std::size_t kPools = 3;
+// recurrence, and a server without a host tier do without theirs.
+enum Pool : std::uint8_t { kKvPool, kWindowPool, kStatePool, kHostPool };
+inline constexpr std::size_t kPools = 4;
 
 // EvictionPolicy::kSlru protects what was hit this often (SGLang's SLRUStrategy).
 inline constexpr unsigned kSlruProtectedHits = 2;

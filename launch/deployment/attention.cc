@@ -184,6 +184,10 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
     say(choice.notes, "--decode-attention-backend: {} is chosen, SGLang's for Qwen3-VL on this GPU",
         choice.backends.decode);
   }
+  const bool decode_named =
+      compared != nullptr ? compared->prefill != compared->decode : args.decode_attention_backend.has_value();
+  choice.hicache = choose_hicache_io(args, model, selection.generation, decode_named, choice.backends,
+                                     choice.notes, choice.warnings);
   KvFormatChoice kv = choose_kv_format(args, selection, choice.backends, model);
   choice.kv_format = kv.format;
   CombinationRequest request = request_for(hardware, selection, choice.backends, kv.format);

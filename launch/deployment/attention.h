@@ -10,6 +10,7 @@
 #include "attention/mla_extend.h"
 #include "attention/selection/registry.h"
 #include "attention/sparse_kernels.h"
+#include "launch/deployment/hicache.h"
 #include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/base/number_format.h"
@@ -30,6 +31,7 @@ struct AttentionChoice {
   NumberFormat kv_format = NumberFormat::kBf16;
   std::uint32_t page_size = 1;
   attention::MlaOptions mla;
+  HiCacheIo hicache;
   bool profiled_qwen3_vl = false;  // SGLang takes what it profiled for Qwen3-VL on a large Hopper GPU
   Notes notes;                     // what was chosen where the user left it open, a sentence each
   Notes warnings;                  // what was changed of what the user said

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "attention/selection/registry.h"
+#include "launch/deployment/hicache.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "rank/cost/matrix_kernel.h"
@@ -100,7 +101,7 @@ std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const proto:
   const bool plain = layout.dp_size == 1 && !layout.a2a();
   // Pipeline stages prefill eagerly unless asked by a flag of SGLang that tpsim does not have (0.5.12's
   // server_args.py _handle_piecewise_cuda_graph, 0.5.23's arg_groups/cuda_graph_hook.py).
-  if (staged) return {};
+  if (staged || !hicache_captures_prefills(args)) return {};
   if (args.disable_prefill_cuda_graph || never_captured(layout) ||
       (!plain && !rules.dp_attention_prefill_graphs) || !rank::default_graphs(hardware).prefill ||
       (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too) ||

@@ -14,6 +14,7 @@
 #include "launch/deployment/batches.h"
 #include "launch/deployment/disaggregation.h"
 #include "launch/deployment/draft.h"
+#include "launch/deployment/hicache.h"
 #include "launch/deployment/kernels.h"
 #include "launch/deployment/memory.h"
 #include "launch/deployment/model.h"
@@ -51,6 +52,7 @@ struct Deployment {
   Pipeline pipeline;
   Graphs graphs;
   Memory memory;
+  HiCacheChoice hicache;
   std::optional<rank::FreshKernelRules> fresh_kernels;  // as ModeledForward::Options
   // What these come to for the scheduler of one data-parallel rank, and for the ranks.
   scheduler::SchedulerConfig scheduler;

@@ -30,6 +30,7 @@ scheduler::SchedulerConfig scheduler_config(const ServerArgs& args, const Deploy
   config.max_total_num_tokens = memory.tokens;
   config.sliding_window_size = memory.windows.window;
   config.swa_max_total_num_tokens = memory.window_tokens;
+  config.hicache = deployment.hicache.config;
   config.states = deployment.states.config;
   if (memory.state_slots > 0 && switches.radix_cache)
     config.states.slots = static_cast<std::uint32_t>(
@@ -115,6 +116,7 @@ void write_header(const ServerArgs& args, Deployment& deployment) {
   write_states(args, deployment.model, deployment.states, deployment.memory.states.full_memory_ratio,
                deployment.memory.state_slots, rows);
   write_memory(deployment.memory, deployment.model, rows);
+  write_hicache(args, deployment.hicache, rows);
   write_batches(config, rows);
   write_host(args, config, rows);
   write_graphs(config.cuda_graph_bs, deployment.graphs.prefill, rows);
@@ -163,10 +165,19 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   out.memory = resolve_memory(args, hardware, model, out.speculation, out.attention, out.sparse, layout,
                               batches, out.states, out.pipeline, out.graphs,
                               draft_memory(args, model, out.speculation, out.draft), context_length);
+  out.hicache = resolve_hicache(args, hardware, model, out.attention.hicache,
+                                {.tokens = out.memory.tokens,
+                                 .bytes_per_token = out.memory.kv_bytes_per_token,
+                                 .page_size = out.attention.page_size,
+                                 .layers = model.num_layers,
+                                 .ranks = layout.attn_tp_size(),
+                                 .windows = out.memory.windows.window > 0,
+                                 .states = out.memory.state_slots > 0},
+                                speculation.has_head(), out.pipeline.switches.radix_cache);
   if (!args.numeric()) check_node(args, hardware);
   for (Notes* notes : {&out.attention.notes, &out.speculation.notes, &out.parallel.notes, &out.router.notes,
                        &out.kernels.notes, &images.notes, &batches.notes, &out.states.notes,
-                       &out.pipeline.notes, &out.graphs.notes, &out.memory.notes})
+                       &out.pipeline.notes, &out.graphs.notes, &out.memory.notes, &out.hicache.notes})
     out.notes.insert(out.notes.end(), notes->begin(), notes->end());
   for (Notes* warnings : {&out.attention.warnings, &out.speculation.warnings, &out.weights.warnings})
     out.warnings.insert(out.warnings.end(), warnings->begin(), warnings->end());

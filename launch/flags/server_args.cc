@@ -76,6 +76,12 @@ constexpr std::string_view kSweepableFlags[] = {
     "--linear-attn-backend",
     "--linear-attn-decode-backend",
     "--linear-attn-prefill-backend",
+    "--enable-hierarchical-cache",
+    "--hicache-ratio",
+    "--hicache-write-policy",
+    "--hicache-io-backend",
+    "--hicache-mem-layout",
+    "--hicache-storage-prefetch-policy",
     "--max-prefill-tokens",
     "--chunked-prefill-size",
     "--enable-mixed-chunk",
@@ -129,6 +135,7 @@ void declare_server(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_speculation(flags, args.speculation);
   flags.group("Memory and batches");
   declare_memory(flags, args);
+  declare_hicache(flags, args.hicache);
   declare_states(flags, args);
   declare_batches(flags, args);
   declare_host(flags, args);

@@ -15,6 +15,7 @@
 #include "launch/flags/attention_flags.h"
 #include "launch/flags/batch_flags.h"
 #include "launch/flags/disaggregation_flags.h"
+#include "launch/flags/hicache_flags.h"
 #include "launch/flags/host_flags.h"
 #include "launch/flags/image_flags.h"
 #include "launch/flags/kernel_flags.h"
@@ -29,7 +30,7 @@
 
 namespace tpsim::launch {
 
-// All subjects side by side, so that a flag is read as SGLang's server_args has it (args.page_size); five
+// All subjects side by side, so that a flag is read as SGLang's server_args has it (args.page_size); six
 // are members, whose fields would not say what they are of.
 struct ServerArgs : ModelArgs,
                     KernelArgs,
@@ -45,6 +46,7 @@ struct ServerArgs : ModelArgs,
   ImageArgs images;
   RouterArgs router;
   DisaggregationArgs disaggregation;
+  HiCacheArgs hicache;
 
   std::map<std::string, std::string> given;  // flags, as FlagSet::given()
   // Flags of SGLang's server that were given and mean nothing here.

@@ -143,7 +143,7 @@ void RunTrace::count(Counter& counter, std::uint64_t time, std::uint64_t value) 
 void RunTrace::add_counters(const scheduler::StepRecord& step, std::uint64_t time) {
   count(counters_[0], time, step.running);
   count(counters_[1], time, step.waiting);
-  const auto& [tokens, windows, states] = step.pools;
+  const auto& [tokens, windows, states, host] = step.pools;
   count(counters_[2], time, tokens.held);
   count(counters_[3], time, tokens.cached);
   count(counters_[4], time, tokens.free);

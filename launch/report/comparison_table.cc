@@ -325,6 +325,10 @@ std::string run_summary(const proto::RunReport& r) {
   for (const proto::Extrapolation& beyond : r.extrapolations())
     line("Beyond what was measured:", beyond.message());
   line("Cache hit rate:", fmt::format("{:.1f} %", r.cache_hit_rate() * 100));
+  if (r.host_pool_tokens() > 0)
+    line("  tokens from device, host, storage:",
+         fmt::format("{}, {}, {}", r.cached_device_tokens(), r.cached_host_tokens(),
+                     r.cached_storage_tokens()));
   if (r.has_images())
     line("Images:",
          fmt::format("{} ({} tokens), {} encoded, {} embeddings reused, encoder {:.1f} % of GPU time",

@@ -148,6 +148,7 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
     : goodput_(options.goodput),
       replicas_(options.replicas || options.split),
       split_(options.split),
+      host_tier_(options.host_tier),
       steps_every_(options.steps_every),
       requests_(open_csv(dir, "requests.csv", options.compress)),
       steps_(options.steps_every > 0 ? &open_csv(dir, "steps.csv", options.compress) : nullptr) {
@@ -156,6 +157,7 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
   requests_.write(
       "backend,id,state,session,input_tokens,output_tokens,cached_tokens,retractions,arrival_time,"
       "first_scheduled_time,first_token_time,finish_time");
+  if (host_tier_) requests_.write(",cached_host,cached_storage");
   if (replicas_) requests_.write(split_ ? ",prefill_replica,decode_replica" : ",replica");
   requests_.write(goodput_.any() ? ",good\n" : "\n");
   if (!options.checkpoint.empty())
@@ -211,6 +213,7 @@ void CsvWriter::begin_steps(bool with_windows, bool with_states) {
       "decode_requests,capture_bucket,waiting,running,kv_allocated_tokens,kv_cached_tokens,kv_free_tokens");
   if (with_windows) steps_->write(",swa_allocated_tokens,swa_cached_tokens,swa_free_tokens");
   if (with_states) steps_->write(",states_held,states_cached,states_free");
+  if (host_tier_) steps_->write(",host_cached_tokens,host_free_tokens");
   steps_->write(replicas_ ? ",replica\n" : "\n");
 }
 
@@ -221,6 +224,7 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
   row.numbers(r.session, r.input_tokens, r.output_tokens, r.cached_tokens, r.retractions);
   for (const double time : {r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time})
     row.decimal(time, 9);
+  if (host_tier_) row.numbers(r.cached_host, r.cached_storage);
   if (split_ && r.prefill_replica) row.numbers(*r.prefill_replica);
   if (split_ && !r.prefill_replica) row.word("");  // of one that was not finished
   if (replicas_) row.numbers(r.replica);
@@ -232,7 +236,7 @@ void CsvWriter::on_request(const scheduler::RequestRecord& r) {
 void CsvWriter::on_step(const scheduler::StepRecord& s) {
   if (profile_ != nullptr) profile_->add(s);
   if (steps_ == nullptr) return;
-  const auto& [tokens, windows, states] = s.pools;
+  const auto& [tokens, windows, states, host] = s.pools;
   begin_steps(windows.capacity() > 0, states.capacity() > 0);  // all runs of a file are of one model
   if (s.sequence_number % steps_every_ != 0) return;
   Row row(step_buffer_, backend_);
@@ -244,6 +248,7 @@ void CsvWriter::on_step(const scheduler::StepRecord& s) {
               s.waiting, s.running, tokens.held, tokens.cached, tokens.free);
   if (windows.capacity() > 0) row.numbers(windows.held, windows.cached, windows.free);
   if (with_states_) row.numbers(states.held, states.cached, states.free);
+  if (host_tier_) row.numbers(host.held + host.cached, host.free);
   if (replicas_) row.numbers(s.replica);
   row.end();
   if (step_buffer_.size() > kFlushBytes) flush(step_buffer_, step_spool_, *steps_);

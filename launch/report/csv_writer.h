@@ -66,6 +66,7 @@ struct CsvOptions {
   bool resumed = false;                // there are rows of the run that is gone on with
   bool replicas = false;               // rows say last, but for that, which replica they are of
   bool split = false;                  // and which prefilled and which decoded
+  bool host_tier = false;              // rows say before that what came from host memory, and what it holds
   scheduler::ServiceLevels goodput{};  // any: requests.csv says last whether a request met it, 1 or 0
 };
 
@@ -97,6 +98,7 @@ class CsvWriter : public scheduler::RunObserver {
 
   const scheduler::ServiceLevels goodput_;
   const bool replicas_, split_;
+  const bool host_tier_;
   const std::uint64_t steps_every_;
   OutputFile& requests_;
   OutputFile* const steps_;  // null: none

@@ -84,6 +84,8 @@ std::uint32_t CallChoice::next_id(const TokenNews& news, std::uint32_t i) {
 void CallChoice::take(const TokenNews& news) {
   if (news.count > 0) {
     answer_.cached_tokens = news.cached_tokens;
+    answer_.cached_host = news.cached_host;
+    answer_.cached_storage = news.cached_storage;
     answer_.retractions = news.retractions;
   }
   for (std::uint32_t i = 0; i < news.count && !answer_.finish; ++i) take_token(next_id(news, i));

@@ -113,7 +113,7 @@ ReportOutput::ReportOutput(const ServerArgs& args, Kind kind) : kind_(kind), qui
     csv_.emplace(*folder_,
                  CsvOptions{args.compress, args.steps_every, args.checkpoint_file(), !args.resume.empty(),
                             args.parallel.replicas() > 1 || !args.router.fleet.empty(),
-                            args.disaggregation.pd_disaggregation, args.goodput});
+                            args.disaggregation.pd_disaggregation, args.hicache.enable, args.goodput});
     folder_->leave_out("sweep.csv");
   }
 }

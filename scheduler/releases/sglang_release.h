@@ -70,6 +70,19 @@ struct ReleaseRules {
   // Every 32nd pass the cached prefixes of the first 128 waiting requests count as used (lru).
   bool refresh_waiting_prefixes = false;
 
+  // ---- host tier ----
+
+  // The kernels that copy to host memory go with fa3's decode; before, one of both gives way.
+  bool host_kernels_beside_fa3 = false;
+  // Host memory is page_first where nothing is said; before, layer_first.
+  bool host_pages_first = false;
+  // A pool in host memory that is no larger than the device's is taken.
+  bool host_tier_may_be_small = false;
+  // Prefill is captured beside it.
+  bool host_tier_captures_prefills = false;
+  // Only what is admitted is loaded back.
+  bool loads_what_it_admits = false;
+
   // ---- speculative decoding ----
 
   // Every speculative algorithm reserves for two steps and may overlap; before, trees and NGRAM did not.

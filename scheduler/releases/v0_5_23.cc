@@ -47,6 +47,11 @@ SglangRelease v0_5_23() {
   rules.qwen3_vl_is_profiled = true;                    // arg_groups/overrides.py
   rules.sizes_window_pool = true;                       // model_executor/pool_configurator.py
   rules.serial_states = 1;                              // arg_groups/model_hook.py:716
+  rules.host_kernels_beside_fa3 = true;                 // arg_groups/hicache_hook.py: no step of its own
+  rules.host_pages_first = true;                        // arg_groups/fields/memory.py (hicache_mem_layout)
+  rules.host_tier_may_be_small = true;                  // mem_cache/pool_host/base.py:238
+  rules.host_tier_captures_prefills = true;             // arg_groups/cuda_graph_hook.py: not asked
+  rules.loads_what_it_admits = true;            // managers/schedule_policy.py (_select_prefill_admission)
   rules.flashinfer_prefills_delta_nets = true;  // arg_groups/attention_hook.py (handle_linear_attn_backend)
   return release;
 }

@@ -29,6 +29,7 @@ const std::vector<Format>& formats() {
       {false, {"sent_s", "first_token_s"}, read_requests_file},
       {false, {"prefill_server", "decode_server", "sent_s"}, read_pd_requests_file},
       {false, {"policy,load,worker,", "sent_s"}, read_router_requests_file},
+      {false, {"sent_s", "first_s", "cached_host"}, read_hicache_file},
       {true, {"\"load\"", "\"server\""}, read_kit_file},
       {false, {"silicon_tpot_ms"}, read_benchmark_file},
       {false, {"launch,bench,"}, read_published_file},

@@ -7,6 +7,8 @@
 //               sent_s, first_s, last_s, input_tokens, …; servers.jsonl lies in its folder
 //   router_requests  CSV, a row a request through a router: policy, load, worker, request, …; servers.jsonl
 //               lies in its folder
+//   hicache     CSV, a row a request of a server with a hierarchical cache: server, tag, load, …,
+//               cached_device, cached_host, cached_storage; servers.jsonl lies in its folder
 //   kit         JSON lines, a line a request, as a measuring client writes them: NAME.jsonl, with the
 //               server's own account NAME.info.json and its log NAME.log beside it
 //   loads       CSV, a row a load: server, model, backend, flags, load, tpot_ms, ttft_ms, duration_s, …
@@ -63,6 +65,11 @@ struct MeasuredBatch {
   friend bool operator==(const MeasuredBatch&, const MeasuredBatch&) = default;
 };
 
+// Prompt tokens of a load that a hierarchical cache had, by where.
+struct CachedTokens {
+  std::uint64_t device = 0, host = 0, storage = 0;
+};
+
 // A load that somebody's real server served: what was asked of it, as the flags of `tpsim run`, and what was
 // measured. Every format comes down to a list of these.
 struct MeasuredLoad {
@@ -94,6 +101,10 @@ struct MeasuredLoad {
   std::vector<MeasuredBatch> batches;          // in their order; empty: not logged
   std::optional<std::uint64_t> pool_tokens;    // of the server's KV pool
   std::optional<std::uint64_t> cached_tokens;  // of all prompts; of files that were measured for it
+  std::optional<CachedTokens> cached;          // by where, of files that say that
+  // Served before it, as far as its prompts begin so; then the cache was emptied, but for its storage. So
+  // many prompts of so many tokens; 0: nothing was.
+  std::uint32_t stored_prompts = 0, stored_tokens = 0;
 };
 
 struct MeasurementOptions {
@@ -121,6 +132,7 @@ std::vector<MeasuredLoad> read_requests_file(scheduler::TraceInput& input, const
 std::vector<MeasuredLoad> read_pd_requests_file(scheduler::TraceInput& input, const MeasurementFile& file);
 std::vector<MeasuredLoad> read_router_requests_file(scheduler::TraceInput& input,
                                                     const MeasurementFile& file);
+std::vector<MeasuredLoad> read_hicache_file(scheduler::TraceInput& input, const MeasurementFile& file);
 std::vector<MeasuredLoad> read_kit_file(scheduler::TraceInput& input, const MeasurementFile& file);
 std::vector<MeasuredLoad> read_loads_file(scheduler::TraceInput& input, const MeasurementFile& file);
 std::vector<MeasuredLoad> read_benchmark_file(scheduler::TraceInput& input, const MeasurementFile& file);

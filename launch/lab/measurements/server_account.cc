@@ -24,7 +24,7 @@ using scheduler::Place;
 // Fields of SGLang's server arguments that are flags of the same name, and the value that leaves each as it
 // is (empty: none). A field that the server resolved on its own may be said again: the flag then asks for
 // what it has.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kValues = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 27> kValues = {{
     {"page_size", "1"},
     {"quantization", ""},
     {"kv_cache_dtype", "auto"},
@@ -45,8 +45,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kValues 
     {"speculative_eagle_topk", ""},
     {"speculative_num_draft_tokens", ""},
     {"speculative_attention_mode", "prefill"},
+    {"hicache_ratio", "2.0"},
+    {"hicache_size", "0"},
+    {"hicache_write_policy", "write_through"},
+    {"hicache_io_backend", "kernel"},
+    {"hicache_mem_layout", ""},
+    {"hicache_storage_backend", ""},
+    {"hicache_storage_prefetch_policy", "timeout"},
 }};
-constexpr std::array<std::string_view, 10> kSwitches = {
+constexpr std::array<std::string_view, 11> kSwitches = {
     "enable_mixed_chunk",
     "disable_overlap_schedule",
     "disable_radix_cache",
@@ -57,6 +64,7 @@ constexpr std::array<std::string_view, 10> kSwitches = {
     "disable_shared_experts_fusion",
     "disable_chunked_prefix_cache",
     "flashinfer_mla_disable_ragged",
+    "enable_hierarchical_cache",
 };
 
 std::string flag_of(std::string_view field) {
@@ -187,6 +195,7 @@ ServerAccount read_server_account(const Json& json, const Place& place) {
       value = std::to_string(count_of(json, field, place).value_or(0) * ranks);
     }
     if (field.starts_with("speculative_") && algorithm.empty()) continue;
+    if (field.starts_with("hicache_") && !truth_of(json, "enable_hierarchical_cache", place)) continue;
     // The server fills them in, too, where there is no draft model.
     if (algorithm == "NGRAM" && (field == "speculative_eagle_topk" || field == "speculative_num_steps"))
       continue;

@@ -141,6 +141,9 @@ void LoadRecords::on_request(const scheduler::RequestRecord& record) {
   if (record.state != scheduler::RequestState::kCompleted) return;
   cached_tokens_ += record.cached_tokens;
   sums_.add(record.arrival_time, record.first_token_time, record.finish_time, record.output_tokens);
+  cached_.device += record.cached_tokens - record.cached_host - record.cached_storage;
+  cached_.host += record.cached_host;
+  cached_.storage += record.cached_storage;
 }
 
 void LoadRecords::on_step(const scheduler::StepRecord& record) {
@@ -161,6 +164,13 @@ void LoadRecords::on_step(const scheduler::StepRecord& record) {
 ServableLoad::ServableLoad(const MeasuredLoad& load, const std::vector<std::string>& flags)
     : args_(read_run_flags(flags)),
       deployment_(std::move(resolve_deployments(args_, /*compare=*/false).at(0))) {
+  if (load.stored_prompts > 0) {
+    scheduler::RandomOptions& before = args_.runs_before.emplace_back();
+    before.random_input_len = load.stored_tokens;
+    before.random_range_ratio = 1;
+    before.num_prompts = load.stored_prompts;
+    args_.flush_cache = true;
+  }
   scheduler::Workload workload = load.workload ? *load.workload : scheduler::in_memory(*load_workload(args_));
   if (!load.accept_lens.empty()) set_accept_lens(load, deployment_.speculation.config, workload);
   place_workload_images(args_, deployment_.model, deployment_.host, workload);

@@ -47,6 +47,7 @@ class LoadRecords : public scheduler::RunObserver {
   std::uint64_t cached_tokens() const { return cached_tokens_; }
   // Of the completed requests.
   MeasuredFigures figures() const { return sums_.figures(); }
+  const CachedTokens& cached() const { return cached_; }
 
  private:
   const std::atomic<bool>& stop_;
@@ -55,6 +56,7 @@ class LoadRecords : public scheduler::RunObserver {
   std::uint64_t rejected_ = 0;
   std::uint64_t cached_tokens_ = 0;
   FigureSums sums_;
+  CachedTokens cached_;
 };
 
 class ServableLoad {

@@ -97,6 +97,15 @@ void serve(const MeasuredLoad& load, const std::atomic<bool>& stop, proto::Valid
     row.mutable_cached_tokens()->set_measured(static_cast<double>(*load.cached_tokens));
     row.mutable_cached_tokens()->set_predicted(static_cast<double>(records.cached_tokens()));
   }
+  if (load.cached) {
+    const auto hold = [](std::uint64_t measured, std::uint64_t predicted, proto::MeasuredFigure& figure) {
+      figure.set_measured(static_cast<double>(measured));
+      figure.set_predicted(static_cast<double>(predicted));
+    };
+    hold(load.cached->device, records.cached().device, *row.mutable_cached_device_tokens());
+    hold(load.cached->host, records.cached().host, *row.mutable_cached_host_tokens());
+    hold(load.cached->storage, records.cached().storage, *row.mutable_cached_storage_tokens());
+  }
   row.set_calibration(uncalibrated(report));
   *row.mutable_traits() = traits_of(servable.args(), deployment, servable.workload().outline(), report);
   add_answered_bands(!carried_over(report).empty(), row);

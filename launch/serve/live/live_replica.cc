@@ -188,6 +188,8 @@ void LiveReplica::on_tokens(const scheduler::PassResult& result) {
     TokenNews& news = deliveries_.add(result.time, open.listener);
     news.count = tokens.count;
     news.cached_tokens = req.cached_tokens;
+    news.cached_host = req.cached_host;
+    news.cached_storage = req.cached_storage;
     news.retractions = req.retractions;
     if (!req.output_ids.empty()) {
       const auto size = static_cast<std::ptrdiff_t>(req.output_len);
@@ -216,6 +218,8 @@ void LiveReplica::on_finished(const scheduler::Req& req, scheduler::RequestState
     news.because = because == nullptr ? "" : because;
     news.latency = latency;
     news.cached_tokens = req.cached_tokens;
+    news.cached_host = req.cached_host;
+    news.cached_storage = req.cached_storage;
     news.retractions = req.retractions;
   }
   open_.erase(found);

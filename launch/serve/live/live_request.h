@@ -41,6 +41,7 @@ struct TokenNews {
   std::uint32_t count = 0;          // new tokens
   std::vector<std::uint32_t> ids;   // numeric execution: which; otherwise those that the request named
   std::uint32_t cached_tokens = 0;  // of its prompt, found in the cache
+  std::uint32_t cached_host = 0, cached_storage = 0;  // of them, from there
   std::uint32_t retractions = 0;
   std::optional<scheduler::RequestState> end;
   // Of a refused one: the sentence, and the HTTP status that it amounts to.

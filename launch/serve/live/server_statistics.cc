@@ -14,7 +14,7 @@ constexpr std::chrono::seconds kSampleEvery{1};
 constexpr std::size_t kRateSamples = 5;
 
 LiveQueues queues_of(const scheduler::DataParallelGroup::Totals& totals, double new_token_ratio) {
-  const auto& [tokens, windows, states] = totals.pools;
+  const auto& [tokens, windows, states, host] = totals.pools;
   return {.num_running_reqs = static_cast<std::uint32_t>(totals.running),
           .num_queue_reqs = static_cast<std::uint32_t>(totals.waiting),
           .kv_used_tokens = tokens.held,

@@ -35,6 +35,7 @@ struct Answer {
   std::string id;           // SGLang's rid
   std::uint32_t index = 0;  // in the call
   std::uint32_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0, retractions = 0;
+  std::uint32_t cached_host = 0, cached_storage = 0;  // of cached_tokens
   // All that it says, as JSON writes it: its text without the quotes, its ids with commas between them.
   std::string text, ids;
   // How much of them its client was sent.

@@ -72,8 +72,9 @@ class NativeFormat final : public AnswerFormat {
                    R"("num_retractions":{},"reasoning_tokens":0,"completion_tokens":{},"cached_tokens":{},)",
                    answer.retractions, answer.completion_tokens, answer.cached_tokens);
     if (answer.cached_tokens > 0)
-      fmt::format_to(to, R"("cached_tokens_details":{{"device":{},"host":0}},"dp_rank":null)",
-                     answer.cached_tokens);
+      fmt::format_to(to, R"("cached_tokens_details":{{"device":{},"host":{}{}}},"dp_rank":null)",
+                     answer.cached_tokens - answer.cached_host - answer.cached_storage, answer.cached_host,
+                     answer.cached_storage > 0 ? fmt::format(R"(,"storage":{})", answer.cached_storage) : "");
     else
       out += R"("cached_tokens_details":null,"dp_rank":null)";
     if (answer.finish) fmt::format_to(to, R"(,"e2e_latency":{})", answer.e2e_latency);

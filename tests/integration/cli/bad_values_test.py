@@ -28,6 +28,8 @@ TAKES = {
     "--priority-scheduling-preemption-threshold": {"-1", "0"}, "--ep-num-redundant-experts": {"0"}, "--pp-async-batch-depth": {"0"},
     "--gpu-hour-cost": {"1e-300"}, "--router-cache-threshold": SMALL, "--router-balance-abs-threshold": {"0"},
     "--router-eviction-interval-secs": {"0"},
+    "--hicache-ratio": SMALL, "--hicache-size": {"0"}, "--hicache-storage-bandwidth": SMALL,
+    "--hicache-storage-write-bandwidth": SMALL, "--hicache-storage-latency-ms": SMALL,
 }
 TAKES.update({f"--{name}-sigma": SMALL for name in ("system-prompt", "message", "document", "answer")})
 # Files and folders are made of any name.

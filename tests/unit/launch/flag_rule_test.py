@@ -19,7 +19,7 @@ HOMES = {"state": "states", "kernel": "kernels", "batch": "batches", "image": "i
 OF_RUNS = {"output"}
 # Subjects that are members of ServerArgs; of the others it has the fields themselves.
 MEMBERS = {"parallel": "parallel", "speculation": "speculation", "image": "images", "router": "router",
-           "disaggregation": "disaggregation"}
+           "disaggregation": "disaggregation", "hicache": "hicache"}
 # What files of other subjects read as well: how large the deployment is and what is to be served, what one
 # subject bounds of another one, and what refuses a combination.
 SHARED = {
@@ -30,12 +30,12 @@ SHARED = {
     "memory.max_running_requests": "batches states", "state.max_mamba_cache_size": "memory",
     "batch.max_prefill_tokens": "memory", "batch.enable_mixed_chunk": "attention speculation",
     "batch.disable_radix_cache": "speculation", "batch.disable_overlap_schedule": "host speculation",
-    "batch.sglang_release": "attention draft images kernels memory model sides speculation states",
+    "batch.sglang_release": "attention draft hicache images kernels memory model sides speculation states",
     "host.launch_queue": "resolve", "load.dataset_name": "images", "load.random_seed": "parallel resolve router",
-    "parallel.pp_size": "memory router", "parallel.expert_distribution": "model", "parallel.load_balance": "batches router",
+    "parallel.pp_size": "hicache memory router", "parallel.expert_distribution": "model", "parallel.load_balance": "batches router",
     "speculation.algorithm": "batches images", "speculation.draft_attention_backend": "attention",
     "image.image_count": "load", "image.image_resolution": "load", "image.random_image_count": "load",
-    "image.image_content": "load", "disaggregation.pd_disaggregation": "resolve router",
+    "image.image_content": "load", "disaggregation.pd_disaggregation": "hicache resolve router",
 }
 
 

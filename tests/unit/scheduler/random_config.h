@@ -76,6 +76,38 @@ inline void give_states(std::mt19937_64& random, SchedulerConfig& config) {
   if (config.chunked_prefill_size > 0) config.chunked_prefill_size = config.states.chunk;
 }
 
+inline bool may_have_host_tier(const SchedulerConfig& config) {
+  return config.sliding_window_size == 0 && config.states.slots == 0 && !config.speculation.has_head() &&
+         config.pipeline.size == 1;
+}
+
+// Host memory for copies, a little or much, at any speed, and now and then storage behind it. REQUIRES:
+// may_have_host_tier(config).
+inline void give_host_tier(std::mt19937_64& random, SchedulerConfig& config) {
+  config.disable_radix_cache = false;
+  HiCacheConfig& hicache = config.hicache;
+  hicache.tier.tokens =
+      config.page_size * (1 + random() % (3 * config.max_total_num_tokens / config.page_size));
+  hicache.tier.write_policy = static_cast<kvcache::WritePolicy>(random() % 3);
+  hicache.tier.evict_shortfall = random() % 2 == 0;
+  hicache.layers = static_cast<std::uint32_t>(1 + random() % 40);
+  const auto some = [&random](double most) { return most * static_cast<double>(random() % 5); };
+  for (HostCopyCost* cost : {&hicache.load, &hicache.write})
+    *cost = {some(1e-3), some(1e-4), some(1e-3), some(1e-4), some(1e-4)};
+  if (random() % 3 == 0) return;
+  StorageConfig& storage = hicache.storage;
+  storage.enabled = true;
+  storage.policy = static_cast<PrefetchPolicy>(random() % 3);
+  storage.threshold = std::max(config.page_size, static_cast<std::uint32_t>(random() % 300));
+  storage.timeout_seconds = some(0.05);
+  storage.timeout_ki_token_seconds = some(0.05);
+  storage.most_prefetched = random() % (2 * hicache.tier.tokens);
+  storage.read_page_seconds = some(1e-3);
+  storage.write_page_seconds = some(1e-3);
+  storage.query_page_seconds = some(1e-4);
+  storage.latency_seconds = some(1e-3);
+}
+
 inline void give_priorities(std::mt19937_64& random, SchedulerConfig& config) {
   config.schedule_policy = random() % 2 == 0 ? SchedulePolicy::kFcfs : SchedulePolicy::kLof;
   config.priority.enable_scheduling = true;

@@ -170,6 +170,20 @@ TEST_P(RandomRuns, KeepEveryInvariantOfStatesWhileTheySpeculate) {
   }
 }
 
+TEST_P(RandomRuns, KeepEveryInvariantOfTheHostTier) {
+  for (int round = 0; round < 4; ++round) {
+    const std::uint64_t seed =
+        static_cast<std::uint64_t>(GetParam()) * 1000 + static_cast<std::uint64_t>(round) + 900;
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    SchedulerConfig config = random_config(random);
+    config.sglang_release = sglang_releases()[random() % sglang_releases().size()];
+    if (random() % 3 == 0) give_priorities(random, config);
+    give_host_tier(random, config);
+    run_and_check(random, config);
+  }
+}
+
 #ifdef TPSIM_FEWER_OPERATIONS
 constexpr int kSeeds = 4;
 #else

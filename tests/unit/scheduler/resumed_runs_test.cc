@@ -149,6 +149,7 @@ void interrupt_and_go_on(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   SchedulerConfig config = random_deployment(random);
   give_host(random, config);
+  if (may_have_host_tier(config) && random() % 2 == 0) give_host_tier(random, config);
   const Workload workload = random_workload(random, config.max_total_num_tokens);
   const LoadConfig load = random_load(random);
   const WorkloadView view(workload);

@@ -116,6 +116,10 @@ TEST(Sweep, EverySweepableFlagTakesAList) {
       {"--speculative-draft-attention-backend", "fa3,triton"},
       {"--mm-attention-backend", "fa3,sdpa"},
       {"--quantization", "fp8,w8a8_fp8"},
+      {"--hicache-write-policy", "write_back,write_through"},
+      {"--hicache-io-backend", "kernel,direct"},
+      {"--hicache-mem-layout", "layer_first,page_first"},
+      {"--hicache-storage-prefetch-policy", "best_effort,timeout"},
   };
   for (const std::string_view flag : sweepable_flags()) {
     const auto value = values.find(flag);

@@ -656,5 +656,46 @@ TEST(Servers, OfAnUnknownReleaseTakeTheNearest) {
   EXPECT_EQ(nearest_release("0.6"), "0.5.23");
 }
 
+TEST(HiCacheRequests, AreTheTurnsOfConversations) {
+  const TemporaryFolder folder;
+  write_file(
+      folder / "servers.jsonl",
+      R"({"server":"K","version":"0.5.12","model_path":"llama-3.1-8b","tp_size":1,"attention_backend":"fa3",)"
+      R"("enable_hierarchical_cache":true,"hicache_ratio":4.0,"hicache_io_backend":"direct"})"
+      "\n");
+  const std::string header =
+      "server,tag,load,request,conversation,turn,sent_s,first_s,last_s,input_tokens,output_tokens,cached_"
+      "tokens,"
+      "cached_device,cached_host,cached_storage\n";
+  write_file(folder / "hicache_requests.csv", header +
+                                                  "K,t,conv:2:100:2:20:8:1,0,0,0,0,1,2,100,8,0,,,\n"
+                                                  "K,t,conv:2:100:2:20:8:1,1,1,0,2,3,4,100,8,0,,,\n"
+                                                  "K,t,conv:2:100:2:20:8:1,2,0,1,4,4.5,5,128,8,108,60,40,8\n"
+                                                  "K,t,conv:2:100:2:20:8:1,3,1,1,5,5.5,6,100,8,96,96,0,0\n");
+  const std::vector<MeasuredLoad> loads = read_measurements(folder / "hicache_requests.csv", {});
+  ASSERT_EQ(loads.size(), 1U);
+  const MeasuredLoad& load = loads[0];
+  ASSERT_TRUE(load.cached && load.workload) << load.refusal;
+  EXPECT_EQ(load.cached->device, 156U);
+  EXPECT_EQ(load.cached->host, 40U);
+  EXPECT_EQ(load.cached->storage, 8U);
+  EXPECT_EQ(load.stored_prompts, 2U);
+  EXPECT_TRUE(has_pair(load, "--hicache-io-backend", "direct"));
+  EXPECT_TRUE(has_pair(load, "--max-concurrency", "1"));
+  const auto& turns = load.workload->requests;
+  ASSERT_EQ(turns.size(), 4U);
+  // A prompt, its answer, and 20 tokens more; the other's second turn was sent too early and is its first.
+  kvcache::TokenSequence said = turns[0].prompt;
+  said.append(turns[0].output);
+  EXPECT_EQ(turns[2].prompt.size(), 128U);
+  kvcache::TokenSequence begin = turns[2].prompt;
+  begin.truncate(108);
+  EXPECT_EQ(begin, said);
+  EXPECT_EQ(turns[3].prompt, turns[1].prompt);
+  write_file(folder / "hicache_requests.csv", header + "K,t,closed:1:2:3:4,0,0,0,0,1,2,100,8,0,,,\n");
+  EXPECT_NE(read_measurements(folder / "hicache_requests.csv", {}).at(0).refusal.find("conv:N:FIRST"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace tpsim::launch
