@@ -3,12 +3,12 @@
 // `tag`.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "launch/lab/measurements/csv_rows.h"
+#include "launch/lab/measurements/measured_conversations.h"
 #include "launch/lab/measurements/measured_requests.h"
 #include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/measurements/server_account.h"
@@ -17,15 +17,10 @@
 namespace tpsim::launch {
 namespace {
 
-struct Turn {
-  MeasuredRequest request;
-  std::uint32_t conversation = 0, turn = 0;
-};
-
 struct TaggedLoad {
   std::uint64_t line = 0;
   std::string server, tag, load;
-  std::vector<Turn> turns;
+  std::vector<MeasuredTurn> turns;
   CachedTokens cached;
 };
 
@@ -37,7 +32,7 @@ std::vector<TaggedLoad> read_tagged(scheduler::TraceInput& input) {
   std::map<std::string, std::size_t> known;
   constexpr std::uint32_t kMost{scheduler::kMaxRequestTokens};
   while (cells.next()) {
-    Turn turn;
+    MeasuredTurn turn;
     turn.request.request = cells.count("request", 0, std::uint64_t{1} << 40);
     turn.request.sent_s = cells.number("sent_s");
     turn.request.first_token_s = cells.number("first_s");
@@ -70,9 +65,8 @@ std::vector<TaggedLoad> read_tagged(scheduler::TraceInput& input) {
   return loads;
 }
 
-// conv:N:FIRST:TURNS:ADDED:OUTPUT:CONCURRENCY, a closed loop: N conversations take turns, and each turn's
-// prompt is the one before it, its answer, and new tokens.
-void offer_conversations(TaggedLoad& rows, MeasuredLoad& load) {
+// conv:N:FIRST:TURNS:ADDED:OUTPUT:CONCURRENCY, a closed loop: N conversations take turns.
+void offer_conversations(const TaggedLoad& rows, MeasuredLoad& load) {
   load.load_kind = load_kind(rows.load);
   const std::vector<std::string> words = split_list(rows.load, ':');
   if (load.load_kind != "conv" || words.size() != 7) {
@@ -80,34 +74,9 @@ void offer_conversations(TaggedLoad& rows, MeasuredLoad& load) {
         fmt::format("load is {}; conv:N:FIRST:TURNS:ADDED:OUTPUT:CONCURRENCY is needed", rows.load);
     return;
   }
-  std::stable_sort(rows.turns.begin(), rows.turns.end(),
-                   [](const Turn& a, const Turn& b) { return a.request.request < b.request.request; });
-  scheduler::Workload workload;
-  workload.name = fmt::format("{}#{}", load.file, load.load);
-  workload.format = "measured";
-  std::map<std::uint32_t, kvcache::TokenSequence> said;  // by conversation
-  kvcache::TokenId next = 0;
-  const auto invent = [&next](std::uint64_t tokens, kvcache::TokenSequence& out) {
-    out.append({next, static_cast<std::uint32_t>(tokens)});
-    next += tokens + 1;
-  };
-  for (const Turn& turn : rows.turns) {
-    kvcache::TokenSequence& so_far = said[turn.conversation];
-    // A turn that was sent before the answer to the one before it begins as that did.
-    if (so_far.size() >= turn.request.input_tokens) {
-      so_far.truncate(turn.request.input_tokens);
-    } else {
-      invent(turn.request.input_tokens - so_far.size(), so_far);
-    }
-    scheduler::WorkloadRequest& out = workload.requests.emplace_back();
-    out.prompt = so_far;
-    out.max_new_tokens = turn.request.output_tokens;
-    invent(turn.request.output_tokens, out.output);
-    so_far.append(out.output);
-  }
-  add_flags(load.flags, {"--front-end", "ids", "--trace", workload.name, "--request-rate", "inf",
+  load.workload = replay_turns(rows.turns, /*timed=*/false, load);
+  add_flags(load.flags, {"--front-end", "ids", "--trace", load.workload->name, "--request-rate", "inf",
                          "--max-concurrency", words.back()});
-  load.workload = std::move(workload);
 }
 
 }  // namespace
@@ -128,7 +97,7 @@ std::vector<MeasuredLoad> read_hicache_file(scheduler::TraceInput& input, const 
     }
     add_account(account->second, file, load);
     std::vector<MeasuredRequest> requests;
-    for (const Turn& turn : rows.turns) requests.push_back(turn.request);
+    for (const MeasuredTurn& turn : rows.turns) requests.push_back(turn.request);
     load.measured = figures_of(requests);
     load.cached = rows.cached;
     load.cached_tokens = rows.cached.device + rows.cached.host + rows.cached.storage;
@@ -137,7 +106,7 @@ std::vector<MeasuredLoad> read_hicache_file(scheduler::TraceInput& input, const 
     add_flags(load.flags, {"--served-before", "warmup,other:"});
     if (rows.cached.storage == 0) continue;
     load.stored_tokens = rows.turns.front().request.input_tokens;
-    for (const Turn& turn : rows.turns) load.stored_prompts += turn.turn == 0 ? 1 : 0;
+    for (const MeasuredTurn& turn : rows.turns) load.stored_prompts += turn.turn == 0 ? 1 : 0;
   }
   return loads;
 }
