@@ -76,6 +76,11 @@ class PageSizes {
   std::size_t count_ = 0;
 };
 
+// What becomes of a decode backend where HiCache's kernels copy between GPU and host (--hicache-io-backend
+// kernel), in SGLang before 0.5.23 (server_args.py, _handle_hicache): one is replaced, by the first that goes
+// with the model, or by the other.
+enum class BesideHostKernels : std::uint8_t { kServes, kReplaced, kFirst, kOther };
+
 // One row of the matrices. A backend without MHA (or MLA) form has has_mha (has_mla) false, and its other
 // mha_ (mla_) fields mean nothing.
 struct BackendRow {
@@ -150,6 +155,7 @@ struct BackendRow {
   // drafts; else the extend kernel does.
   bool verifies_by_decoding = false;
   MlaRule mla_rule{};
+  BesideHostKernels beside_host_kernels = BesideHostKernels::kServes;
 
   constexpr const GpuGenerations& devices(bool mla) const {
     return mla && !mla_generations.empty() ? mla_generations : generations;

@@ -191,7 +191,8 @@ extern const BackendDescription fa3 = {
             .no_fp8_decode = {GpuGeneration::kAmpere, GpuGeneration::kAda},
             .pages_of_blocks = true,
             .plan_kernels = 3,
-            .mla_rule = {.prefix = MlaPrefix::kFromThreshold, .one_shot = true}},
+            .mla_rule = {.prefix = MlaPrefix::kFromThreshold, .one_shot = true},
+            .beside_host_kernels = BesideHostKernels::kReplaced},
     .create = create_backend<Fa3Backend>,
     .chosen_for = [](const Selection& selection) -> std::string_view {
       const bool tree = selection.spec_topk > 1 && selection.spec_topk_given;

@@ -284,7 +284,8 @@ extern const BackendDescription flashinfer = {
          .host_constant = "plan_host_seconds",
          // The plan's arrays are copied to the device: one copy and the kernel that builds the page indices.
          .plan_kernels = 2,
-         .mla_rule = {.prefix = MlaPrefix::kFromThreshold, .one_shot = true, .ragged = true}},
+         .mla_rule = {.prefix = MlaPrefix::kFromThreshold, .one_shot = true, .ragged = true},
+         .beside_host_kernels = BesideHostKernels::kFirst},
     .create = create_backend<FlashInferBackend>,
     .chosen_for = [](const Selection& selection) -> std::string_view {
       constexpr GpuGenerations kOlder = {GpuGeneration::kAmpere, GpuGeneration::kAda};

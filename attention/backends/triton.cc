@@ -181,7 +181,8 @@ extern const BackendDescription triton = {
             .draft_extend_graphs = DraftExtendGraphs::kAlways,
             .fresh_decode = FreshDecode::kSplits,
             .plan_kernels = 2,
-            .mla_rule = {.joins = true}},
+            .mla_rule = {.joins = true},
+            .beside_host_kernels = BesideHostKernels::kOther},
     .create = create_backend<TritonBackend>,
     .chosen_for = [](const Selection& selection) -> std::string_view {
       constexpr GpuGenerations kOther = {GpuGeneration::kTuring, GpuGeneration::kAmpere, GpuGeneration::kAda,

@@ -6,7 +6,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
+#include <string>
 
+#include "launch/cli/yaml_file.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
@@ -20,15 +23,8 @@ YAML::Node load(const std::string& path) {
     if (!file && !file.eof()) throw_user_error("--config {}: {}", path, std::strerror(errno));
     throw_user_error("--config {}: the file is empty, a YAML mapping of flags to values is expected", path);
   }
-  try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(file);
-    if (documents.size() > 1)
-      throw_user_error("{}:{}: begins a second document; give one mapping of flags to values", path,
-                       documents[1].Mark().line + 1);
-    return documents.empty() ? YAML::Node() : documents.front();
-  } catch (const YAML::Exception& error) {
-    throw_user_error("{}:{}: not valid YAML: {}", path, error.mark.line + 1, error.msg);
-  }
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return load_yaml(text, path, "one mapping of flags to values");
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "launch/deployment/hicache.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
+#include "attention/selection/registry.h"
 #include "proto/base/error.h"
 #include "proto/base/number_format.h"
 
@@ -141,21 +143,28 @@ HiCacheIo choose_hicache_io(const ServerArgs& args, const rank::ModelConfig& mod
         "--hicache-mem-layout layer_first: is {} with --hicache-storage-backend mooncake, as in SGLang",
         io.layout);
   }
-  if (io.direct || backends.decode != "fa3" || rules.host_kernels_beside_fa3) return io;
+  using attention::BesideHostKernels;
+  if (io.direct || rules.host_kernels_beside_fa3 ||
+      attention::find_backend(backends.decode, "--attention-backend").row.beside_host_kernels !=
+          BesideHostKernels::kReplaced)
+    return io;
   if (decode_named) {
     io.direct = true;
     say(warnings,
-        "--hicache-io-backend kernel: does not go with decoding by fa3; direct copies, as in SGLang {}",
-        args.sglang_release.name);
+        "--hicache-io-backend kernel: does not go with decoding by {}; direct copies, as in SGLang {}",
+        backends.decode, args.sglang_release.name);
     match_layout(io, warnings);
     return io;
   }
-  const bool flashinfer = model.is_mla() ? generation == GpuGeneration::kBlackwell : !model.attention_sinks;
-  backends.decode = flashinfer ? "flashinfer" : "triton";
+  const bool first = model.is_mla() ? generation == GpuGeneration::kBlackwell : !model.attention_sinks;
+  const BesideHostKernels wanted = first ? BesideHostKernels::kFirst : BesideHostKernels::kOther;
+  const std::string replaced = backends.decode;
+  for (const attention::BackendDescription* backend : attention::backend_list())
+    if (backend->row.beside_host_kernels == wanted) backends.decode = backend->row.name;
   say(notes,
-      "--decode-attention-backend: {} is chosen, for fa3 does not go with --hicache-io-backend kernel in "
+      "--decode-attention-backend: {} is chosen, for {} does not go with --hicache-io-backend kernel in "
       "SGLang {}",
-      backends.decode, args.sglang_release.name);
+      backends.decode, replaced, args.sglang_release.name);
   return io;
 }
 

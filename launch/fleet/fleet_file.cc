@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "launch/cli/shell_line.h"
+#include "launch/cli/yaml_file.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 
@@ -179,18 +180,10 @@ bool FleetFile::has(std::string_view key) const {
 }
 
 FleetFile parse_fleet(const std::string& text, const std::string& path) {
-  std::vector<YAML::Node> documents;
-  try {
-    documents = YAML::LoadAll(text);
-  } catch (const YAML::Exception& error) {
-    throw_user_error("{}:{}: not valid YAML: {}", path, std::max(0, error.mark.line) + 1, error.msg);
-  }
-  if (documents.empty() || documents.front().IsNull())
+  const YAML::Node root = load_yaml(text, path, "one fleet");
+  if (root.IsNull())
     throw_user_error("{}:1: is empty; workers with count, hardware and args are expected", path);
-  if (documents.size() > 1)
-    throw_user_error("{}:{}: begins a second document; one fleet is expected", path,
-                     documents[1].Mark().line + 1);
-  return Reader(path).read(documents.front());
+  return Reader(path).read(root);
 }
 
 FleetFile read_fleet_file(const std::string& path) {
