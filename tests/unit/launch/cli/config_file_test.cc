@@ -66,7 +66,7 @@ TEST_F(ConfigFile, TakesFlagsOfALaunchLine) {
 
 TEST_F(ConfigFile, IsOneMapping) {
   EXPECT_EQ(said(std::string(kBase) + "---\ntp: 8\n"),
-            ":5: begins a second document; give one mapping of flags to values");
+            ":4: begins a second document; give one mapping of flags to values");
   EXPECT_EQ(said("# nothing\n\n"), ": names no flag; one `flag: value` a line is expected");
   EXPECT_EQ(said("config: other.yaml\n"), ":1: config: not an option of `tpsim run`");
   EXPECT_EQ(refusal({"--config", ""}), "--config: the value is empty, name a YAML file");
