@@ -3,10 +3,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "launch/cli/yaml_file.h"
@@ -17,13 +13,9 @@ namespace tpsim::launch {
 namespace {
 
 YAML::Node load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  // A folder opens, but cannot be read.
-  if (!file || file.peek() == std::ifstream::traits_type::eof()) {
-    if (!file && !file.eof()) throw_user_error("--config {}: {}", path, std::strerror(errno));
+  const std::string text = read_text("--config", path);
+  if (text.empty())
     throw_user_error("--config {}: the file is empty, a YAML mapping of flags to values is expected", path);
-  }
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
   return load_yaml(text, path, "one mapping of flags to values");
 }
 

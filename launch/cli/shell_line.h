@@ -7,18 +7,18 @@
 
 namespace tpsim::launch {
 
-// What a shell makes of a command that neither pipes nor expands: quotes, backslashes (before the end of a
-// line, too), and, with `comments`, # to the end of the line. Throws UserError for a quote that is not
-// closed.
-std::vector<std::string> shell_words(std::string_view command, bool comments = false);
+// What a shell makes of a command that does not pipe: quotes, backslashes (before the end of a line, too),
+// and, of a `script`, comments and variables of the environment ($NAME, ${NAME}). Throws UserError for a
+// quote that is not closed, and for a variable that is not set.
+std::vector<std::string> shell_words(std::string_view command, bool script = false);
 
 // Drops all up to the program whose flags follow: sglang.launch_server, `sglang serve`, sglang_router's two,
-// a path to one of them. False where none is named, which leaves `words` as they are.
+// a path to one of them. False where none is named, or the first word is a flag, which leaves `words` as they
+// are.
 bool drop_program(std::vector<std::string>& words);
 
-// The flags of a launch line: what follows its program, or all words where it names none. Variables of the
-// environment ($NAME, ${NAME}) are set in. Throws UserError for one that is not set, and for a quote that is
-// not closed.
+// The flags of a launch line, a script: what follows its program, or all words where it names none. Throws as
+// shell_words().
 std::vector<std::string> launch_flags(std::string_view line);
 
 }  // namespace tpsim::launch

@@ -3,6 +3,10 @@
 #include <yaml-cpp/eventhandler.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "proto/base/error.h"
@@ -29,6 +33,14 @@ class DocumentStart : public YAML::EventHandler {
 };
 
 }  // namespace
+
+std::string read_text(std::string_view flag, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  // A folder opens, but cannot be read.
+  if (!file || (file.peek() == std::ifstream::traits_type::eof() && !file.eof()))
+    throw_user_error("{} {}: {}", flag, path, std::strerror(errno));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 YAML::Node load_yaml(const std::string& text, const std::string& path, std::string_view expected) {
   try {

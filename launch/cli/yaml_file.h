@@ -1,4 +1,4 @@
-// One YAML document, as a config file or a fleet is.
+// A file of one YAML document, as a config file or a fleet is.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -7,6 +7,9 @@
 #include <string_view>
 
 namespace tpsim::launch {
+
+// The bytes of the file at `path`, which `flag` names. Throws UserError for one that cannot be read.
+std::string read_text(std::string_view flag, const std::string& path);
 
 // The only document of `text`; null of none. Throws UserError "PATH:LINE: …" for what is no YAML, and for a
 // second document; `expected` says what one holds. (YAML::LoadAll never ends where a document consumes

@@ -27,12 +27,6 @@ void Deployment::price_by(const proto::HardwareProfile& profile) {
   disaggregation.decode_side = std::move(decode);
 }
 
-std::uint32_t Deployment::num_gpus() const {
-  if (!disaggregation.decode_side) return ranks.num_ranks() * router.replicas;
-  return disaggregation.prefill * ranks.num_ranks() +
-         disaggregation.decode * disaggregation.decode_side->ranks.num_ranks();
-}
-
 std::unique_ptr<attention::AttentionBackend> Deployment::make_backend() const {
   auto backend =
       attention::create_attention_backend(attention.backends.name(), hardware, scheduler.page_size);

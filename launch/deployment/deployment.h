@@ -75,8 +75,6 @@ struct Deployment {
   std::uint32_t replicas() const {
     return disaggregation.decode_side ? disaggregation.prefill + disaggregation.decode : router.replicas;
   }
-  // The GPUs of all replicas.
-  std::uint32_t num_gpus() const;
   // What prices the passes of the ranks of process `process` of `group`: one model for each stage.
   std::vector<std::shared_ptr<rank::RankModel>> make_models(const rank::ProcessGroup& group) const;
   // These ranks, ready to price batches.

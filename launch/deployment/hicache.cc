@@ -193,8 +193,7 @@ HiCacheChoice resolve_hicache(const ServerArgs& args, const proto::HardwareProfi
   if (!radix_cache)
     throw_user_error(
         "--enable-hierarchical-cache: has nothing to keep without the radix cache, and SGLang refuses both; "
-        "leave "
-        "--disable-radix-cache out");
+        "leave --disable-radix-cache out");
   if (args.numeric()) refuse("of real bytes (--executor numeric)", "use --executor modeled");
   if (pool.windows)
     refuse("beside a pool of sliding-window layers", "leave it out, or use --disable-hybrid-swa-memory");
@@ -215,8 +214,7 @@ HiCacheChoice resolve_hicache(const ServerArgs& args, const proto::HardwareProfi
     if (!args.sglang_release.rules.host_tier_may_be_small)
       throw_user_error(
           "{}: {} tokens in host memory are no more than the {} of the device, which SGLang {} refuses; ask "
-          "for "
-          "more",
+          "for more",
           flag, tokens, pool.tokens, args.sglang_release.name);
     say(out.notes, "{}: {} tokens in host memory are no more than the {} of the device, and save little",
         flag, tokens, pool.tokens);

@@ -5,14 +5,13 @@
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
-#include <iterator>
 #include <limits>
 #include <memory>
-#include <sstream>
 #include <utility>
 
 #include "launch/cli/flag_command.h"
 #include "launch/cli/flag_values.h"
+#include "launch/cli/shell_line.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
@@ -222,9 +221,8 @@ ServerArgs read_run_flags(std::vector<std::string> words, bool compare) {
 
 ServerArgs decode_server_args(const ServerArgs& args) {
   ServerArgs decode = args;
-  std::istringstream words(args.disaggregation.decode_args);
   try {
-    read_words("run", {std::istream_iterator<std::string>(words), {}},
+    read_words("run", shell_words(args.disaggregation.decode_args),
                [&decode](FlagSet& flags) { declare_server(flags, decode, /*compare=*/false); });
     check_deployment_args(decode);
   } catch (const UserError& error) {

@@ -130,13 +130,6 @@ const FleetMember& Fleet::member_of(std::uint32_t replica) const {
   return members.back();
 }
 
-std::uint32_t Fleet::num_gpus() const {
-  return std::accumulate(members.begin(), members.end(), 0U,
-                         [](std::uint32_t sum, const FleetMember& member) {
-                           return sum + member.count * member.deployment.ranks.num_ranks();
-                         });
-}
-
 Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked) {
   Fleet fleet;
   fleet.path = file.path;
@@ -166,8 +159,8 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked) {
     resolve_sides(router, in_file, file, fleet);
     return fleet;
   }
-  fleet.router = router_config(router.args, asked.random_seed, {});
-  fleet.router.first_token_seconds = kFirstTokenSeconds;
+  scheduler::RouterConfig config = router_config(router.args, asked.random_seed, {});
+  config.first_token_seconds = kFirstTokenSeconds;
   for (std::size_t i = 0; i < fleet.members.size(); ++i) {
     Deployment& deployment = fleet.members[i].deployment;
     const rank::ModelConfig& first = fleet.members.front().deployment.model;
@@ -177,7 +170,7 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked) {
           "simulate one fleet for each",
           file.path, file.groups[i].line, file.groups[i].name, deployment.model.name, first.name);
     deployment.router.replicas = fleet.servers();  // each is one of so many behind this router
-    deployment.router.config = fleet.router;
+    deployment.router.config = config;
   }
   return fleet;
 }

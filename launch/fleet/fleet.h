@@ -9,7 +9,6 @@
 #include "launch/deployment/deployment.h"
 #include "launch/flags/server_args.h"
 #include "launch/fleet/fleet_file.h"
-#include "scheduler/router/router.h"
 
 namespace tpsim::launch {
 
@@ -23,8 +22,7 @@ struct FleetMember {
 
 struct Fleet {
   std::string path;
-  std::vector<FleetMember> members;  // in the order of the file, which is that of replicas
-  scheduler::RouterConfig router;
+  std::vector<FleetMember> members;        // in the order of the file, which is that of replicas
   std::vector<std::string> ignored_flags;  // of launch lines, which mean nothing to a simulation
 
   // Whether there are two members, of which the first prefills and has the second's deployment
@@ -33,7 +31,6 @@ struct Fleet {
   std::uint32_t servers() const;
   // The member that a replica is of. REQUIRES: replica < servers().
   const FleetMember& member_of(std::uint32_t replica) const;
-  std::uint32_t num_gpus() const;
 };
 
 // Load and outputs are those of `asked`. Throws UserError naming file and line for a launch line that cannot

@@ -5,11 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -186,13 +182,6 @@ FleetFile parse_fleet(const std::string& text, const std::string& path) {
   return Reader(path).read(root);
 }
 
-FleetFile read_fleet_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  // A folder opens, but cannot be read.
-  if (!file || (file.peek() == std::ifstream::traits_type::eof() && !file.eof()))
-    throw_user_error("--fleet {}: {}", path, std::strerror(errno));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return parse_fleet(text, path);
-}
+FleetFile read_fleet_file(const std::string& path) { return parse_fleet(read_text("--fleet", path), path); }
 
 }  // namespace tpsim::launch

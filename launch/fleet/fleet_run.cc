@@ -70,7 +70,8 @@ std::string joined(const Fleet& fleet, Of of) {
 void describe(const Fleet& fleet, const FleetReach& reach, proto::RunReport& report) {
   Rows& rows = *report.mutable_server_args();
   rows["fleet"] = fleet.path;
-  if (fleet.servers() > 1 && !fleet.split()) write_router(fleet.router, rows);
+  if (fleet.servers() > 1 && !fleet.split())
+    write_router(fleet.members.front().deployment.router.config, rows);
   for (proto::ReplicaReport& replica : *report.mutable_replicas()) {
     const FleetMember& member = fleet.member_of(replica.replica());
     replica.set_group(member.name);

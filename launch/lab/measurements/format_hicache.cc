@@ -33,15 +33,9 @@ std::vector<TaggedLoad> read_tagged(scheduler::TraceInput& input) {
   constexpr std::uint32_t kMost{scheduler::kMaxRequestTokens};
   while (cells.next()) {
     MeasuredTurn turn;
-    turn.request.request = cells.count("request", 0, std::uint64_t{1} << 40);
-    turn.request.sent_s = cells.number("sent_s");
-    turn.request.first_token_s = cells.number("first_s");
-    turn.request.last_token_s = cells.number("last_s");
-    turn.request.input_tokens = cells.small_count("input_tokens", 1, kMost);
-    turn.request.output_tokens = cells.small_count("output_tokens", 1, kMost);
+    turn.request = read_request(cells);
     turn.conversation = cells.small_count("conversation", 0, kMost);
     turn.turn = cells.small_count("turn", 0, kMost);
-    check_times(turn.request, cells.place());
     const std::string tag = cells.text("tag");
     const auto [entry, is_new] = known.emplace(tag, loads.size());
     if (is_new) {

@@ -32,16 +32,7 @@ std::vector<PairRows> read_pairs(scheduler::TraceInput& input) {
   std::vector<PairRows> loads;
   std::map<std::pair<std::string, std::string>, std::size_t> known;
   while (cells.next()) {
-    constexpr std::uint32_t kMost{scheduler::kMaxRequestTokens};
-    MeasuredRequest request;
-    request.request = cells.count("request", 0, std::uint64_t{1} << 40);
-    request.sent_s = cells.number("sent_s");
-    request.first_token_s = cells.number("first_s");
-    request.last_token_s = cells.number("last_s");
-    request.input_tokens = cells.small_count("input_tokens", 1, kMost);
-    request.output_tokens = cells.small_count("output_tokens", 1, kMost);
-    request.cached_tokens = cells.small_count("cached_tokens", 0, kMost);
-    check_times(request, cells.place());
+    const MeasuredRequest request = read_request(cells);
     const auto [entry, is_new] =
         known.emplace(std::pair(cells.text("tag"), cells.text("load")), loads.size());
     if (is_new)
@@ -54,14 +45,6 @@ std::vector<PairRows> read_pairs(scheduler::TraceInput& input) {
     loads[entry->second].requests.push_back(request);
   }
   return loads;
-}
-
-const ServerAccount& account_of(const std::map<std::string, ServerAccount>& servers, const std::string& name,
-                                const scheduler::Place& place) {
-  const auto found = servers.find(name);
-  if (found == servers.end())
-    place.fail("the server {} has no line in servers.jsonl; its account is needed", in_quotes(name));
-  return found->second;
 }
 
 }  // namespace

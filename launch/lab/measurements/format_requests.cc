@@ -30,16 +30,7 @@ std::vector<LoadRows> read_rows(scheduler::TraceInput& input) {
   std::vector<LoadRows> loads;
   std::map<std::pair<std::string, std::string>, std::size_t> known;
   while (cells.next()) {
-    MeasuredRequest request;
-    request.request = cells.count("request", 0, std::uint64_t{1} << 40);
-    request.sent_s = cells.number("sent_s");
-    request.first_token_s = cells.number("first_token_s");
-    request.last_token_s = cells.number("last_token_s");
-    constexpr std::uint32_t kMost{scheduler::kMaxRequestTokens};
-    request.input_tokens = cells.small_count("input_tokens", 1, kMost);
-    request.output_tokens = cells.small_count("output_tokens", 1, kMost);
-    request.cached_tokens = cells.small_count("cached_tokens", 0, kMost);
-    check_times(request, cells.place());
+    const MeasuredRequest request = read_request(cells, "first_token_s", "last_token_s");
     const auto [entry, is_new] =
         known.emplace(std::pair(cells.text("server"), cells.text("load")), loads.size());
     if (is_new) {

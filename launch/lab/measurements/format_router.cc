@@ -37,19 +37,11 @@ std::vector<RoutedRows> read_routed(scheduler::TraceInput& input) {
   while (cells.next()) {
     constexpr std::uint32_t kMost{scheduler::kMaxRequestTokens};
     MeasuredTurn turn;
-    MeasuredRequest& request = turn.request;
-    request.request = cells.count("request", 0, std::uint64_t{1} << 40);
-    request.sent_s = cells.number("sent_s");
-    request.first_token_s = cells.number("first_s");
-    request.last_token_s = cells.number("last_s");
-    request.input_tokens = cells.small_count("input_tokens", 1, kMost);
-    request.output_tokens = cells.small_count("output_tokens", 1, kMost);
-    request.cached_tokens = cells.small_count("cached_tokens", 0, kMost);
+    turn.request = read_request(cells);
     if (!cells.text("conversation").empty()) {
       turn.conversation = cells.small_count("conversation", 0, kMost);
       turn.turn = cells.small_count("turn", 0, kMost);
     }
-    check_times(request, cells.place());
     const auto [entry, is_new] =
         known.emplace(std::pair(cells.text("policy"), cells.text("load")), loads.size());
     if (is_new) loads.push_back({cells.place().line, entry->first.first, entry->first.second, {}, {}});
@@ -68,11 +60,7 @@ MeasuredLoad load_of(const RoutedRows& rows, const std::set<std::string>& worker
   MeasuredLoad load;
   load.file = fmt::format("{}:{}", place.name, rows.line);
   load.load = rows.load;
-  const auto account = servers.find(*rows.workers.begin());
-  if (account == servers.end())
-    place.fail("the server {} has no line in servers.jsonl; its account is needed",
-               in_quotes(*rows.workers.begin()));
-  add_account(account->second, file, load);
+  add_account(account_of(servers, *rows.workers.begin(), place), file, load);
   std::vector<MeasuredRequest> requests;
   for (const MeasuredTurn& turn : rows.turns) requests.push_back(turn.request);
   load.measured = figures_of(requests);

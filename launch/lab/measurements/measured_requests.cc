@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "launch/lab/measurements/csv_rows.h"
 #include "launch/lab/measurements/server_account.h"
 #include "proto/base/text.h"
 #include "scheduler/workload/trace_reader.h"
@@ -109,6 +110,20 @@ bool equal_lengths(const std::vector<MeasuredRequest>& requests, const std::vect
 }
 
 }  // namespace
+
+MeasuredRequest read_request(const CsvRows& cells, std::string_view first, std::string_view last) {
+  constexpr std::uint32_t kMost{scheduler::kMaxRequestTokens};
+  MeasuredRequest request;
+  request.request = cells.count("request", 0, std::uint64_t{1} << 40);
+  request.sent_s = cells.number("sent_s");
+  request.first_token_s = cells.number(first);
+  request.last_token_s = cells.number(last);
+  request.input_tokens = cells.small_count("input_tokens", 1, kMost);
+  request.output_tokens = cells.small_count("output_tokens", 1, kMost);
+  request.cached_tokens = cells.small_count("cached_tokens", 0, kMost);
+  check_times(request, cells.place());
+  return request;
+}
 
 void check_times(const MeasuredRequest& request, const Place& place) {
   if (request.first_token_s < request.sent_s)

@@ -24,6 +24,13 @@ struct MeasuredRequest {
   friend bool operator==(const MeasuredRequest&, const MeasuredRequest&) = default;
 };
 
+class CsvRows;
+// The row that `cells` is at: columns request, sent_s, input_tokens, output_tokens, cached_tokens, and
+// `first` and `last` for its first and last token. Throws UserError for a cell that is none of these, and for
+// times that run backwards.
+MeasuredRequest read_request(const CsvRows& cells, std::string_view first = "first_s",
+                             std::string_view last = "last_s");
+
 // Throws UserError at `place` for times that run backwards.
 void check_times(const MeasuredRequest& request, const scheduler::Place& place);
 

@@ -246,6 +246,14 @@ std::map<std::string, ServerAccount> read_servers_beside(const MeasurementFile& 
   return read_servers(input);
 }
 
+const ServerAccount& account_of(const std::map<std::string, ServerAccount>& servers, const std::string& name,
+                                const Place& place) {
+  const auto found = servers.find(name);
+  if (found == servers.end())
+    place.fail("the server {} has no line in servers.jsonl; its account is needed", in_quotes(name));
+  return found->second;
+}
+
 void add_account(const ServerAccount& account, const MeasurementFile& file, MeasuredLoad& load) {
   load.model = std::filesystem::path(account.model_path).filename().string();
   load.backend = account.backend();

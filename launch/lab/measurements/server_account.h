@@ -44,6 +44,10 @@ std::map<std::string, ServerAccount> read_servers(scheduler::TraceInput& input);
 // The servers.jsonl in the folder of `file`; nothing where it is not there.
 std::map<std::string, ServerAccount> read_servers_beside(const MeasurementFile& file);
 
+// That of server `name`. Throws UserError at `place` where it has no line.
+const ServerAccount& account_of(const std::map<std::string, ServerAccount>& servers, const std::string& name,
+                                const scheduler::Place& place);
+
 // Sets what `load` is grouped by, its flags and its pool.
 void add_account(const ServerAccount& account, const MeasurementFile& file, MeasuredLoad& load);
 

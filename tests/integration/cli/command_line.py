@@ -2,6 +2,7 @@
 tests of this folder share.
 """
 
+import csv
 import json
 import os
 import re
@@ -83,6 +84,16 @@ class CommandLine(unittest.TestCase):
 
     def run_trace(self, content, *extra, name="trace.jsonl"):
         return self.tpsim(*self.deployment("--trace", self.trace(content, name), *extra))
+
+    def served(self, *words):
+        """Runs; returns its report, the rows of its requests, and what it printed."""
+        folder = os.path.join(self.folder, "out")
+        done = self.tpsim("run", "--report-dir", folder, *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "report.json")) as file:
+            report = json.load(file)
+        with open(os.path.join(folder, "requests.csv")) as file:
+            return report, list(csv.DictReader(file)), done.stdout
 
     def assert_refused(self, words, *expected, processes=None):
         """Exit 2, exactly one line on stderr that begins with "tpsim: " and has each of `expected`, nothing on

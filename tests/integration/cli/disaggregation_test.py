@@ -16,17 +16,8 @@ class Disaggregation(CommandLine):
             "--random-input-len", "900", "--random-output-len", "60", "--request-rate", "20", "--check-invariants")
     PAIR = ("--pd-disaggregation",)
 
-    def served(self, *words):
-        folder = os.path.join(self.folder, "out")
-        done = self.tpsim("run", *self.LOAD, "--report-dir", folder, *words)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(os.path.join(folder, "report.json")) as file:
-            report = json.load(file)
-        with open(os.path.join(folder, "requests.csv")) as file:
-            return report, list(csv.DictReader(file)), done.stdout
-
     def test_requests_name_both_servers(self):
-        report, requests, text = self.served(*self.PAIR, "--prefill", "2", "--decode", "3", "--decode-policy", "round_robin")
+        report, requests, text = self.served(*self.LOAD, *self.PAIR, "--prefill", "2", "--decode", "3", "--decode-policy", "round_robin")
         self.assertEqual([row["role"] for row in report["replicas"]], ["prefill"] * 2 + ["decode"] * 3)
         for row in report["replicas"]:
             mine = [r for r in requests if int(r[row["role"] + "_replica"]) == row["replica"]]
@@ -40,26 +31,26 @@ class Disaggregation(CommandLine):
     def test_graphs_of_releases(self):
         """Neither side of 0.5.12 captures prefills; in 0.5.23 prefill servers do."""
         for release, eager in (("0.5.12", "true"), ("0.5.23", "false")):
-            report, _, _ = self.served(*self.PAIR, "--sglang-version", release)
+            report, _, _ = self.served(*self.LOAD, *self.PAIR, "--sglang-version", release)
             self.assertEqual(report["server_args"]["disable_prefill_cuda_graph"], eager)
             self.assertEqual(report["replayed_fraction"], 1)
 
     def test_a_slow_link_delays_first_tokens_alone(self):
-        fast, _, _ = self.served(*self.PAIR)
-        slow, _, _ = self.served(*self.PAIR, "--kv-link", "network", "--kv-link-bandwidth", "5")
+        fast, _, _ = self.served(*self.LOAD, *self.PAIR)
+        slow, _, _ = self.served(*self.LOAD, *self.PAIR, "--kv-link", "network", "--kv-link-bandwidth", "5")
         self.assertGreater(slow["mean_ttft_ms"], fast["mean_ttft_ms"] + 5)
         self.assertLess(abs(slow["mean_tpot_ms"] / fast["mean_tpot_ms"] - 1), 0.05)
 
     def test_decode_servers_of_their_own_kind(self):
-        report, _, _ = self.served(*self.PAIR, "--decode-args=--attention-backend flashinfer --max-total-tokens 9000")
+        report, _, _ = self.served(*self.LOAD, *self.PAIR, "--decode-args=--attention-backend flashinfer --max-total-tokens 9000")
         self.assertEqual(report["server_args"]["decode_attention_backend"], "flashinfer")
         self.assertEqual(report["server_args"]["decode_max_total_num_tokens"], "9000")
-        report, _, _ = self.served(*self.PAIR, "--tp", "2", "--decode-args=--tp 4")
+        report, _, _ = self.served(*self.LOAD, *self.PAIR, "--tp", "2", "--decode-args=--tp 4")
         self.assertEqual(len(report["ranks"]), 6)
 
     def test_a_pool_that_retracts(self):
         self.LOAD = tuple("600" if word == "60" else word for word in self.LOAD)
-        report, requests, _ = self.served(*self.PAIR, "--num-reserved-decode-tokens", "16",
+        report, requests, _ = self.served(*self.LOAD, *self.PAIR, "--num-reserved-decode-tokens", "16",
                                           "--decode-args=--max-total-tokens 5000 --cuda-graph-max-bs 64")
         self.assertGreater(report["retractions"], 0)
         self.assertEqual(report["completed"], len(requests))

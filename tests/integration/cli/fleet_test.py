@@ -15,18 +15,9 @@ class Fleet(CommandLine):
     LOAD = ("--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--dataset-name", "random", "--num-prompts", "120",
             "--random-input-len", "400", "--random-output-len", "30", "--request-rate", "60")
 
-    def served(self, *words):
-        folder = os.path.join(self.folder, "out")
-        done = self.tpsim("run", *self.LOAD, "--report-dir", folder, *words)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(os.path.join(folder, "report.json")) as file:
-            report = json.load(file)
-        with open(os.path.join(folder, "requests.csv")) as file:
-            return report, list(csv.DictReader(file)), done.stdout
-
     def test_rows_of_replicas_add_up(self):
         for policy in ("random", "round_robin", "power_of_two", "cache_aware"):
-            report, requests, text = self.served("--dp-size", "3", "--router-policy", policy)
+            report, requests, text = self.served(*self.LOAD, "--dp-size", "3", "--router-policy", policy)
             rows = report["replicas"]
             self.assertEqual([row["replica"] for row in rows], [0, 1, 2])
             for row in rows:
@@ -39,15 +30,15 @@ class Fleet(CommandLine):
             self.assertIn("Requests by replica:", text)
 
     def test_one_replica_is_none(self):
-        report, requests, text = self.served()
-        same, _, again = self.served("--dp-size", "1")
+        report, requests, text = self.served(*self.LOAD, )
+        same, _, again = self.served(*self.LOAD, "--dp-size", "1")
         self.assertEqual(text, again)
         self.assertEqual(report, same)
         self.assertNotIn("replicas", report)
         self.assertNotIn("replica", requests[0])
 
     def test_the_controller_of_one_server(self):
-        report, _, _ = self.served("--dp-size", "2", "--load-balance-method", "total_requests")
+        report, _, _ = self.served(*self.LOAD, "--dp-size", "2", "--load-balance-method", "total_requests")
         self.assertEqual(report["server_args"]["router_policy"], "total_requests")
         self.assertLess(abs(report["replicas"][0]["requests"] - report["replicas"][1]["requests"]), 20)
 
@@ -94,7 +85,7 @@ class Fleet(CommandLine):
     def test_a_file_of_equal_servers_is_dp_size(self):
         file = self.write_fleet(self.ROUTER + "workers: {count: 3, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n")
         report, _ = self.fleet(file)
-        same, _, _ = self.served("--dp-size", "3", "--router-policy", "round_robin")
+        same, _, _ = self.served(*self.LOAD, "--dp-size", "3", "--router-policy", "round_robin")
         for row in report["replicas"]:
             self.assertEqual((row.pop("group"), row.pop("hardware"), row.pop("gpus")), ("workers", "h200-sxm", 1))
             row.pop("backend")

@@ -53,6 +53,19 @@ workers:
   EXPECT_EQ(fleet.groups[2].flags, (Words{"--tp", "1"}));
 }
 
+TEST(FleetFile, WordsAreAShells) {
+  setenv("TPSIM_FLEET_TWO", "--tp 2", 1);
+  const auto flags = [](const std::string& args) {
+    return parse_fleet("workers:\n  - hardware: l40s\n    args: |\n      " + args + "\n", "f.yaml")
+        .groups[0]
+        .flags;
+  };
+  EXPECT_EQ(flags("--served-model-name serve $TPSIM_FLEET_TWO"),
+            (Words{"--served-model-name", "serve", "--tp", "2"}));
+  EXPECT_EQ(flags(R"(--a "it's $TPSIM_FLEET_TWO" --b 'no $X' \$Y ${TPSIM_FLEET_TWO}x)"),
+            (Words{"--a", "it's --tp 2", "--b", "no $X", "$Y", "--tp", "2x"}));
+}
+
 TEST(FleetFile, JsonIsReadToo) {
   const FleetFile fleet =
       parse_fleet(R"({"workers": {"hardware": "b200", "count": 1, "args": "--tp 4"}})", "f.json");

@@ -94,16 +94,13 @@ TEST(LaunchLine, ReplicasOfSeveralHostsAreServersOfTheirOwn) {
   ASSERT_EQ(commands.size(), 2u * 4);
   EXPECT_EQ(commands[0],
             "python3 -m sglang.launch_server --model-path m --tp-size 4 --page-size 16 --base-gpu-id 0 "
-            "--host host1 "
-            "--port 30000");
+            "--host host1 --port 30000");
   EXPECT_EQ(commands[1],
             "python3 -m sglang.launch_server --model-path m --tp-size 4 --page-size 16 --base-gpu-id 4 "
-            "--host host1 "
-            "--port 30001");
+            "--host host1 --port 30001");
   EXPECT_EQ(commands[2],
             "python3 -m sglang.launch_server --model-path m --tp-size 4 --page-size 16 --base-gpu-id 0 "
-            "--host host2 "
-            "--port 30000");
+            "--host host2 --port 30000");
   EXPECT_EQ(commands[3],
             "python3 -m sglang_router.launch_router --worker-urls http://host1:30000 http://host1:30001 "
             "http://host2:30000 --cache-threshold 0.5 --policy cache_aware");
@@ -134,8 +131,7 @@ TEST(LaunchLine, PairsAreServersAndTheirRouter) {
   ASSERT_EQ(commands.size(), 3u + 4u);
   EXPECT_EQ(commands[0],
             "python3 -m sglang.launch_server --model-path m --tp-size 4 --disaggregation-mode prefill "
-            "--base-gpu-id 0 "
-            "--host host1 --port 30000 --disaggregation-bootstrap-port 8998");
+            "--base-gpu-id 0 --host host1 --port 30000 --disaggregation-bootstrap-port 8998");
   EXPECT_EQ(
       commands[1],
       "python3 -m sglang.launch_server --model-path m --tp-size 4 --num-reserved-decode-tokens 64 "
