@@ -88,6 +88,11 @@ void FlagSet::add_value(const std::string& names, const std::string& metavar, co
       });
 }
 
+void FlagSet::add_flags_value(const std::string& name, const std::string& help, ReadValue read) {
+  add_value(name, "FLAGS", help, std::move(read));
+  flags_.back().of_flags = true;
+}
+
 void FlagSet::add_list(const std::string& names, const std::string& metavar, const std::string& help,
                        ReadList read) {
   add(Kind::kList, names, metavar, help, std::move(read));
@@ -212,11 +217,9 @@ void FlagSet::take_extras() {
 
 void FlagSet::refuse_missing_values() const {
   for (const Flag& flag : flags_) {
-    if (flag.kind == Kind::kSwitch) continue;
+    if (flag.kind == Kind::kSwitch || flag.of_flags) continue;
     for (const std::string& value : flag.option->results()) {
-      // With blanks it was in quotes: flags that are a value, as of --decode-args.
-      if (value.starts_with("--") && value.find(' ') == std::string::npos)
-        throw_user_error("{}: needs a value, and {} follows it", flag.name, value);
+      if (value.starts_with("--")) throw_user_error("{}: needs a value, and {} follows it", flag.name, value);
     }
   }
 }

@@ -38,6 +38,8 @@ class FlagSet {
   // given twice is seen to by refuse_repeated_flags() (launch/cli/flag_command.h), for every command alike.
   void add_value(const std::string& names, const std::string& metavar, const std::string& help,
                  ReadValue read);
+  // A value that is flags of something else in quotes, and so may begin as a flag does.
+  void add_flags_value(const std::string& name, const std::string& help, ReadValue read);
   // One or more values, separated by blanks.
   void add_list(const std::string& names, const std::string& metavar, const std::string& help, ReadList read);
   // The word that the command is about, its only one without a dash; `required`: must be given.
@@ -88,6 +90,7 @@ class FlagSet {
     CLI::Option* option;
     ReadList read;
     Lists lists = Lists::kNone;
+    bool of_flags = false;  // its value may begin with dashes
   };
 
   void add(Kind kind, const std::string& names, const std::string& metavar, const std::string& help,

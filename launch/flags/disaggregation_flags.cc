@@ -24,10 +24,10 @@ void declare_disaggregation(FlagSet& flags, DisaggregationArgs& args) {
   flags.add_value("--prefill", "N", "servers that prefill (default 1)",
                   of_pairs(count(args.prefill, 1, 1024)));
   flags.add_value("--decode", "N", "servers that decode (default 1)", of_pairs(count(args.decode, 1, 1024)));
-  flags.add_value("--decode-args", "FLAGS",
-                  "in what decode servers differ from what is said here, as one word: "
-                  "--decode-args=\"--tp 8 --attention-backend flashinfer\"",
-                  of_pairs(text(args.decode_args)));
+  flags.add_flags_value("--decode-args",
+                        "in what decode servers differ from what is said here, as one word: "
+                        "--decode-args=\"--tp 8 --attention-backend flashinfer\"",
+                        of_pairs(text(args.decode_args)));
   flags.add_value("--prefill-policy", "POLICY",
                   "as --router-policy, of prefill servers (default cache_aware)",
                   of_pairs(router_policy(args.prefill_policy)));

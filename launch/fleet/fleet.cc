@@ -75,6 +75,9 @@ RouterLine read_router(const FleetFile& file, std::vector<std::string>& ignored)
   constexpr std::string_view kPrefix = "--router-";
   for (std::string& word : words)
     if (word.starts_with(kPrefix)) word = "--" + word.substr(kPrefix.size());
+  if (!words.empty() && !words.front().starts_with('-'))
+    throw_user_error("{}: is no flag; give the router's launch line, or its flags as in --policy cache_aware",
+                     words.front());
   read_words("router", words, [&](FlagSet& flags) {
     flags.accept_flags_of(SglangProgram::kRouter, ignored);
     declare_router(flags, line.args, /*prefix=*/"");

@@ -90,6 +90,11 @@ class Disaggregation(CommandLine):
         with open(os.path.join(folder, "report.json")) as file:
             self.assertEqual([len(run["replicas"]) for run in json.load(file)["runs"]], [2, 3, 3, 4])
 
+    def test_a_switch_is_an_argument_of_decode_servers(self):
+        for words in (["--decode-args", "--disable-overlap-schedule"], ["--decode-args=--disable-overlap-schedule"]):
+            report, _, _ = self.served(*self.LOAD, *self.PAIR, *words)
+            self.assertEqual(report["server_args"]["decode_args"], "--disable-overlap-schedule")
+
     def test_refusals(self):
         for words, sentence in (
                 (("--decode", "2"), "--decode: needs --pd-disaggregation"),

@@ -164,6 +164,7 @@ decode:
                 (self.ROUTER + good.replace("args: ", "args: --tp 3 "), "fleet.yaml:2: workers: --tp"),
                 (self.ROUTER + good.replace("args: ", "args: --dp-size 2 "), "--dp-size 2: such a server's own"),
                 (self.ROUTER + good.replace("args: ", "args: --no-such "), "fleet.yaml:2: workers: --no-such: unknown flag"),
+                ("router: cache_aware\n" + good, "fleet.yaml:1: router: cache_aware: is no flag; give the router's"),
                 (self.ROUTER.replace("round_robin", "manual") + good, "fleet.yaml:1: router: --policy manual: is not simulated"),
                 (self.ROUTER.replace("--port", "--max-concurrent-requests 5 --port") + good, "a limit on what the router"),
                 (self.ROUTER + "workers:\n  - {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
