@@ -1,0 +1,20 @@
+// --attention-backend-config: a path to a JSON or YAML file, JSON, or k=v,k=v.
+#pragma once
+
+#include <string>
+
+#include "attention/diffusion/backend.h"
+
+namespace tpsim::attention {
+
+inline constexpr std::string_view kDiffusionConfigFlag = "--attention-backend-config";
+
+// What `text` says for a backend, defaults filled in; "": defaults alone. Throws UserError naming the flag
+// for text that is none of the three, for keys that the backend does not read, values of another type or
+// outside their range, and what is required and missing.
+//
+// Source: sglang.multimodal_gen 0.5.23 runtime/server_args/server_args.py (_parse_attention_backend_config),
+// which passes unknown keys over in silence.
+DiffusionParameters read_diffusion_parameters(const DiffusionBackend& backend, const std::string& text);
+
+}  // namespace tpsim::attention
