@@ -20,15 +20,21 @@ namespace tpsim::attention {
 // How a kernel computes on devices of some generations.
 struct KernelOn {
   GpuGenerations generations{};
-  // The class of a prefill whose efficiencies price it: the first that the profile has, else the defaults of
-  // the first.
+  // The class of a prefill whose efficiencies and corrections price it: the first that the profile has, else
+  // the defaults of the first. Empty: `own` does.
   std::span<const std::string_view> classes{};
-  std::uint32_t tile_m = 128, tile_n = 128;
-  double rate = 1;            // factor on `compute`, the share of the dense rate
-  double share = 0;           // of the dense rate, instead of the class's `compute`; 0: that
-  double fixed_seconds = -1;  // instead of the class's; < 0: that
-  bool corrected = true;      // the class's corrections hold for it
-  bool measured = false;      // whole layers with it were measured on such a device (H200)
+  const PlanCoefficients* own = nullptr;  // its `compute` is set from sm_flops
+  double sm_flops = 0;                    // own: what it reaches on one multiprocessor, a second …
+  double most = 1;                        // … but no more than this share of the dense rate
+  // Own: of the dense rate, what it keeps up under the board's power limit where one pass after another is
+  // full of it; 0: its rate.
+  double sustained = 0;
+  // Of a class: times its rate.
+  double rate = 1;
+  // Of a class: the dense rate of a multiprocessor that it was measured on. Cards of the same chips whose
+  // tensor cores add up in fp32 at half their rate wait for those and for little else. 0: none are.
+  double measured_sm_flops = 0;
+  std::uint32_t tile_n = 128;
 };
 
 struct DenseKernelDescription {
@@ -54,20 +60,24 @@ class DenseKernel {
   // Whether the profile has a class of it.
   bool measured() const { return measured_; }
   GpuGeneration generation() const { return generation_; }
+  // Whether tensor cores are far slower than those that its rate was measured on, and all else hides behind
+  // them.
+  bool waits_for_tensor_cores() const;
 
  private:
-  // Seconds beyond `seconds` that the board's power limit adds.
-  double throttled(double seconds, const DiffusionCall& call) const;
+  // `cost` under the board's power limit, as one of call.layers such calls of a pass.
+  double throttled(const KernelCost& cost, const DiffusionCall& call) const;
 
   GpuGeneration generation_;
   const KernelOn* on_;
   bool measured_ = false;
-  PlanCoefficients coefficients_;
   Corrections corrections_;
   PlanCost cost_;
   double multiprocessors_;
   double bandwidth_;
-  double sustained_flops_ = 0;  // 0: not known
+  double sustained_flops_;  // 0: no limit
+  double dense_flops_;
+  double half_rate_ = 1;  // how much faster a multiprocessor is than its share of the dense rate says
 };
 
 // A backend whose layers are one such kernel.
