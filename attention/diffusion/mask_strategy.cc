@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "attention/diffusion/parameters.h"
 #include "proto/base/error.h"
@@ -50,6 +52,8 @@ double MaskStrategy::share(std::uint32_t step, std::uint32_t layer, const GridSi
 }
 
 MaskStrategy read_mask_strategy(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) throw_user_error("{} {}: is a folder", kWhere, path);
   std::ifstream file(path, std::ios::binary);
   if (!file) throw_user_error("{} {}: {}", kWhere, path, std::strerror(errno));
   const nlohmann::json object = nlohmann::json::parse(file, nullptr, false);

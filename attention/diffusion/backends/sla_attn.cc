@@ -31,15 +31,13 @@ extern const DiffusionBackend sla_attn;
 const DiffusionBackend sla_attn = {
     .name = "sla_attn",
     .enum_name = "SLA_ATTN",
-    .package = "spargeattn",
-    .module = "SpargeAttn",
     .platforms = {DiffusionPlatform::kCuda},
     .generations = kCudaGenerations,
     .head_sizes = {.listed = kHeadSizes},
     .sparse = true,
     .parameters = {&kSlaTopk, 1},
     .create = create_price<SlaPrice>,
-    .note = "CUDA only",
+    .note = "CUDA only; its kernel is SGLang's own, though the documentation names SpargeAttn",
 };
 
 }  // namespace tpsim::attention::diffusion

@@ -90,13 +90,15 @@ class Platform {
       if (generation_ == GpuGeneration::kBlackwellSm120) return {&named(kSdpa), "fa is not built for SM 12"};
       return flash("");
     }
-    if (!asked->platforms.contains(DiffusionPlatform::kCuda)) return refused("does not run on CUDA", true);
+    if (!asked->platforms.contains(DiffusionPlatform::kCuda))
+      return refused("does not run on CUDA", asked->name == "aiter");  // which fails to import
     if (!installed(*asked) || !asked->generations.contains(generation_)) {
       const std::string why =
           installed(*asked) ? fmt::format("has no kernels for {}", to_string(generation_)) : missing(*asked);
       if (asked->name == "sage_attn") return flash(fmt::format("sage_attn {}", why));
       if (asked->name == "sage_attn_3") return {&named(kSdpa), fmt::format("sage_attn_3 {}", why)};
-      return refused(why, true);
+      // Found missing when a layer is built, which for cross attention is another's.
+      return refused(why, asked->name != "sage_sla_attn" || !request_.cross);
     }
     if (asked->name == "sage_attn" && !asked->head_sizes.contains(request_.head_dim))
       return refused(too_wide(*asked), false);
@@ -172,7 +174,7 @@ DiffusionAttentionChoice choose_diffusion_attention(const DiffusionAttentionRequ
   const std::string name = explicitly ? request.requested : implied(request, why);
   const DiffusionBackend* const asked = name.empty() ? nullptr : &find_diffusion_backend(request.flag, name);
   // server_args.py looks at --attention-backend, and the layer at what it got.
-  if (request.ring && explicitly && !asked->ring)
+  if (request.ring && explicitly && !request.explicit_component && !asked->ring)
     throw_user_error(
         "{} {}: ring attention needs fa or sage_attn, whose kernels give the softmax's log-sum-exp",
         request.flag, asked->name);
@@ -199,7 +201,8 @@ DiffusionAttentionChoice choose_diffusion_attention(const DiffusionAttentionRequ
     choice.reset();
   } else if (!choice) {
     // A component's own backend and the transformer's are taken as they are named, or not at all.
-    if (explicitly && (request.explicit_component || !request.auxiliary))
+    const bool dense_cross = request.cross && asked->sparse;
+    if (explicitly && !dense_cross && (request.explicit_component || !request.auxiliary))
       throw_user_error("{} {}: it {} (here: {})", request.flag, asked->name, first_refusal,
                        to_string(request.generation));
     replaced = fmt::format("{} {}", asked->name, first_refusal);
