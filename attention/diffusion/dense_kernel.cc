@@ -23,12 +23,24 @@ constexpr std::string_view kFlash4Classes[] = {"attention.fa4.extend", "attentio
 // (../shared/data/diffusion: dit_forward.json, sglang_dit.json less its rope and norms) and 20 calls on an
 // H100 (tests/calibration/measured/h100-sxm_diffusion.json, less 30 us of issuing each): within 3 % in the
 // mean.
-constexpr PlanCoefficients kHopperFlash3 = {
-    .memory = 0.9, .fixed_seconds = 1.39e-5, .block_seconds = 1.59e-6, .overlap = 0.1, .tail = 0.044};
-constexpr PlanCoefficients kHopperCudnn = {
-    .memory = 0.9, .fixed_seconds = 1.07e-5, .block_seconds = 6.4e-7, .overlap = 0.1, .tail = 0.304};
-constexpr PlanCoefficients kHopperFlash2 = {
-    .memory = 0.9, .fixed_seconds = 1.38e-5, .block_seconds = 6e-7, .overlap = 0.1, .tail = 0.538};
+constexpr PlanCoefficients kHopperFlash3 = {.memory = 0.9,
+                                            .fixed_seconds = 1.39e-5,
+                                            .block_seconds = 1.59e-6,
+                                            .overlap = 0.1,
+                                            .tail = 0.044,
+                                            .head_dim_64 = 0.7};
+constexpr PlanCoefficients kHopperCudnn = {.memory = 0.9,
+                                           .fixed_seconds = 1.07e-5,
+                                           .block_seconds = 6.4e-7,
+                                           .overlap = 0.1,
+                                           .tail = 0.304,
+                                           .head_dim_64 = 0.66};
+constexpr PlanCoefficients kHopperFlash2 = {.memory = 0.9,
+                                            .fixed_seconds = 1.38e-5,
+                                            .block_seconds = 6e-7,
+                                            .overlap = 0.1,
+                                            .tail = 0.538,
+                                            .head_dim_64 = 0.86};
 constexpr double kHopperSm = 989.4e12 / 132;  // the dense rate of an H100's or H200's multiprocessor
 // Instructions that do not read shared memory (mma.sync, FlashAttention 2) reach 62 % of the dense rate on
 // Hopper (arXiv 2402.13499), however slow the tensor cores are.
@@ -103,6 +115,14 @@ constexpr KernelOn kTritonOn[] = {
 };
 constexpr KernelOn kAiterOn[] = {
     {.generations = kAllGenerations, .own = &kUnmeasured, .sm_flops = kAnyRate, .most = kAiterShare}};
+
+// FlashAttention's kernels: of the widths that it has, the least that holds a head.
+std::uint32_t computed_width(std::uint32_t head_dim) {
+  for (const std::uint32_t width : {64U, 96U, 128U, 192U, 256U}) {
+    if (head_dim <= width) return width;
+  }
+  return (head_dim + 7) / 8 * 8;
+}
 
 const KernelOn& find_on(const DenseKernelDescription& description, GpuGeneration generation) {
   for (const KernelOn& on : description.on) {
@@ -180,7 +200,7 @@ KernelCost DenseKernel::part(const DiffusionCall& call, double queries, double k
   LayerShape shape;
   shape.num_q_heads = shape.num_kv_heads =
       std::max(1U, static_cast<std::uint32_t>(std::lround(call.batch * call.heads)));
-  shape.head_dim = shape.v_head_dim = (call.head_dim + 7) / 8 * 8;
+  shape.head_dim = shape.v_head_dim = computed_width(call.head_dim);
   ExtendPlan plan;
   plan.head_blocks = shape.num_q_heads;
   plan.rows = plan.tile_m = 128;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -56,7 +57,11 @@ MaskStrategy read_mask_strategy(const std::string& path) {
   if (std::filesystem::is_directory(path, error)) throw_user_error("{} {}: is a folder", kWhere, path);
   std::ifstream file(path, std::ios::binary);
   if (!file) throw_user_error("{} {}: {}", kWhere, path, std::strerror(errno));
-  const nlohmann::json object = nlohmann::json::parse(file, nullptr, false);
+  return parse_mask_strategy({std::istreambuf_iterator<char>(file), {}}, path);
+}
+
+MaskStrategy parse_mask_strategy(const std::string& text, const std::string& path) {
+  const nlohmann::json object = nlohmann::json::parse(text, nullptr, false);
   if (!object.is_object() || object.empty())
     throw_user_error("{} {}: is no JSON object of windows by \"STEP_LAYER_HEAD\"", kWhere, path);
   MaskStrategy strategy;

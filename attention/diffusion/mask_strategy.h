@@ -23,5 +23,7 @@ struct MaskStrategy {
 
 // Throws UserError naming --attention-backend-config and the file: not readable, no such JSON, gaps.
 MaskStrategy read_mask_strategy(const std::string& path);
+// The same of a file's text.
+MaskStrategy parse_mask_strategy(const std::string& text, const std::string& path);
 
 }  // namespace tpsim::attention

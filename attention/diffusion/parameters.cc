@@ -91,13 +91,7 @@ void take(const YAML::Node& object, Given& given) {
   }
 }
 
-Given from_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(0, file.gcount())));
-  if (text.size() > kMostBytes)
-    throw_user_error("{} {}: is over 1 MiB; a config holds a few keys", kFlag, path);
+Given from_document(const std::string& text, const std::string& path) {
   if (ends_with(path, ".json")) {
     if (std::optional<Given> given = from_json(text)) return *std::move(given);
     throw_user_error("{} {}: is no valid JSON", kFlag, path);
@@ -112,6 +106,16 @@ Given from_file(const std::string& path) {
     throw_user_error("{} {}:{}: not valid YAML: {}", kFlag, path, std::max(0, error.mark.line) + 1,
                      error.msg);
   }
+}
+
+Given from_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(0, file.gcount())));
+  if (text.size() > kMostBytes)
+    throw_user_error("{} {}: is over 1 MiB; a config holds a few keys", kFlag, path);
+  return from_document(text, path);
 }
 
 std::string trimmed(std::string_view text) {
@@ -188,11 +192,9 @@ const DiffusionParameter* find_parameter(const DiffusionBackend& backend, std::s
   return nullptr;
 }
 
-}  // namespace
-
-DiffusionParameters read_diffusion_parameters(const DiffusionBackend& backend, const std::string& text) {
+DiffusionParameters filled(const DiffusionBackend& backend, const Given& given) {
   DiffusionParameters parameters;
-  for (const auto& [key, parts] : read_given(text)) {
+  for (const auto& [key, parts] : given) {
     const DiffusionParameter* const parameter = find_parameter(backend, key);
     if (parameter == nullptr) {
       std::vector<std::string_view> names;
@@ -212,6 +214,17 @@ DiffusionParameters read_diffusion_parameters(const DiffusionBackend& backend, c
   }
   if (backend.check != nullptr) backend.check(parameters);
   return parameters;
+}
+
+}  // namespace
+
+DiffusionParameters read_diffusion_parameters(const DiffusionBackend& backend, const std::string& text) {
+  return filled(backend, read_given(text));
+}
+
+DiffusionParameters parse_diffusion_parameters(const DiffusionBackend& backend, const std::string& text,
+                                               const std::string& path) {
+  return filled(backend, from_document(text, path));
 }
 
 }  // namespace tpsim::attention

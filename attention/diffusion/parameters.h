@@ -16,5 +16,8 @@ inline constexpr std::string_view kDiffusionConfigFlag = "--attention-backend-co
 // Source: sglang.multimodal_gen 0.5.23 runtime/server_args/server_args.py (_parse_attention_backend_config),
 // which passes unknown keys over in silence.
 DiffusionParameters read_diffusion_parameters(const DiffusionBackend& backend, const std::string& text);
+// The same of the text of a file at `path`, which ends with .json, .yaml or .yml.
+DiffusionParameters parse_diffusion_parameters(const DiffusionBackend& backend, const std::string& text,
+                                               const std::string& path);
 
 }  // namespace tpsim::attention

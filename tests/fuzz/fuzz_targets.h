@@ -31,6 +31,9 @@ std::span<const FuzzTarget> measurement_targets();
 std::span<const FuzzTarget> serve_targets();
 // Files of --fleet.
 std::span<const FuzzTarget> fleet_targets();
+// --attention-backend-config of diffusion pipelines, as text and as a file, and masks of sliding tile
+// attention.
+std::span<const FuzzTarget> diffusion_targets();
 // Files of --checkpoint, and the state in them.
 std::span<const FuzzTarget> checkpoint_targets();
 

@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   for (const auto targets :
        {tpsim::fuzz::trace_targets(), tpsim::fuzz::weights_targets(), tpsim::fuzz::model_targets(),
         tpsim::fuzz::prompt_targets(), tpsim::fuzz::fleet_targets(), tpsim::fuzz::measurement_targets(),
-        tpsim::fuzz::serve_targets(), tpsim::fuzz::checkpoint_targets()}) {
+        tpsim::fuzz::serve_targets(), tpsim::fuzz::checkpoint_targets(), tpsim::fuzz::diffusion_targets()}) {
     for (const tpsim::fuzz::FuzzTarget& target : targets) {
       if (argc > 3 && target.name != argv[3]) continue;
       std::vector<std::string> seeds = read_corpus(corpus / target.name);

@@ -138,6 +138,15 @@ TEST(DiffusionPrice, CallsOfAnH100AreWithin6PercentInTheMean) {
   expect_mean(sum, 2 * std::size(kKernels), 0.06, "calls");
 }
 
+// Stable Diffusion 3.5 large on that H100: 38 layers of 38 heads of 64 over 4,096 tokens and 333 of text.
+TEST(DiffusionPrice, HeadsOf64) {
+  DiffusionCall call = self_attention(38, 4096 + 333);
+  call.head_dim = 64;
+  call.layers = 38;
+  EXPECT_NEAR(38e3 * attention("h100-sxm", "torch_sdpa").layer(call).seconds, 25.7, 1.5);
+  EXPECT_NEAR(38e3 * attention("h100-sxm", "torch_cudnn_sdpa").layer(call).seconds, 18.4, 1.5);
+}
+
 // An RTX 5090, which the catalogue does not have, by its datasheet.
 proto::HardwareProfile rtx_5090() {
   proto::HardwareProfile profile = rank::load_hardware("rtx-pro-6000");
