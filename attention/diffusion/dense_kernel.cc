@@ -23,12 +23,8 @@ constexpr std::string_view kFlash4Classes[] = {"attention.fa4.extend", "attentio
 // (../shared/data/diffusion: dit_forward.json, sglang_dit.json less its rope and norms) and 20 calls on an
 // H100 (tests/calibration/measured/h100-sxm_diffusion.json, less 30 us of issuing each): within 3 % in the
 // mean.
-constexpr PlanCoefficients kHopperFlash3 = {.memory = 0.9,
-                                            .fixed_seconds = 1.39e-5,
-                                            .block_seconds = 1.59e-6,
-                                            .overlap = 0.1,
-                                            .tail = 0.044,
-                                            .head_dim_64 = 0.7};
+constexpr PlanCoefficients kHopperFlash3 = {
+    .memory = 0.9, .fixed_seconds = 1.39e-5, .block_seconds = 1.59e-6, .overlap = 0.1, .tail = 0.044};
 constexpr PlanCoefficients kHopperCudnn = {.memory = 0.9,
                                            .fixed_seconds = 1.07e-5,
                                            .block_seconds = 6.4e-7,
@@ -65,8 +61,10 @@ constexpr KernelOn kFlashOn[] = {
      .sm_flops = 0.783 * kHopperSm,
      .most = 0.9,
      .sustained = 0.672,
+     .rate_64 = 0.68,
+     .rate_96 = 0.8,
      .tile_n = 176},
-    {.generations = {kBlackwell}, .classes = kFlash4Classes, .rate = kFlash4},
+    {.generations = {kBlackwell}, .classes = kFlash4Classes, .rate = kFlash4, .rate_64 = 1.5},
     {.generations = {kAda}, .classes = kFlash2Classes, .measured_sm_flops = kAdaSm},
     {.generations = kCudaGenerations, .classes = kFlash2Classes},
     {.generations = kAllGenerations, .own = &kUnmeasured, .sm_flops = kAnyRate, .most = kOtherShare},
@@ -221,7 +219,8 @@ KernelCost DenseKernel::part(const DiffusionCall& call, double queries, double k
     features.l2_fill = kNothingHeld;
     cost.seconds *= corrections_.factor(features.values());
   }
-  cost.seconds = throttled(cost, call) / on_->rate;
+  const double by_width = shape.head_dim <= 64 ? on_->rate_64 : shape.head_dim <= 96 ? on_->rate_96 : 1;
+  cost.seconds = throttled(cost, call) / (on_->rate * by_width);
   if (half_rate_ > 1)
     cost.seconds = std::max(cost.seconds / half_rate_, cost.flops / (kHalfRate * dense_flops_));
   cost.seconds /= rate;

@@ -34,6 +34,8 @@ struct KernelOn {
   // Of a class: the dense rate of a multiprocessor that it was measured on. Cards of the same chips whose
   // tensor cores add up in fp32 at half their rate wait for those and for little else. 0: none are.
   double measured_sm_flops = 0;
+  // Times its rate, with heads up to 64 and up to 96 wide: encoder_attention_perf (../shared/data/kernels).
+  double rate_64 = 1, rate_96 = 1;
   std::uint32_t tile_n = 128;
 };
 
