@@ -45,7 +45,8 @@ constexpr double kMmaSync = 0.62;
 // The dense rate of a multiprocessor of an L40S and of an RTX PRO 6000, on which classes of those generations
 // were measured.
 constexpr double kAdaSm = 362.05e12 / 142, kSm120Sm = 500e12 / 188;
-// cuda.py: cuDNN is 1.25 to 1.5 times as fast as FlashAttention 4 on SM 10.
+// cuda.py: cuDNN is 1.25 to 1.5 times as fast as FlashAttention 4 on SM 10; sdpa.py: and within 2 % on
+// SM 10.3.
 constexpr double kFlash4 = 0.8;
 // Kernels written in Triton, times FlashAttention 2: on Hopper 1.3 (arXiv 2407.08608, figure 5: 480 and 370
 // TFLOP/s with heads of 128), on Ampere 0.75 (arXiv 2307.08691, figure 5: 165 and 216). On SM 12 0.6
@@ -64,7 +65,11 @@ constexpr KernelOn kFlashOn[] = {
      .rate_64 = 0.68,
      .rate_96 = 0.8,
      .tile_n = 176},
-    {.generations = {kBlackwell}, .classes = kFlash4Classes, .rate = kFlash4, .rate_64 = 1.5},
+    {.generations = {kBlackwell},
+     .classes = kFlash4Classes,
+     .rate = kFlash4,
+     .rate_sm103 = 1,
+     .rate_64 = 1.5},
     {.generations = {kAda}, .classes = kFlash2Classes, .measured_sm_flops = kAdaSm},
     {.generations = kCudaGenerations, .classes = kFlash2Classes},
     {.generations = kAllGenerations, .own = &kUnmeasured, .sm_flops = kAnyRate, .most = kOtherShare},
@@ -163,6 +168,8 @@ constexpr DenseKernelDescription kCudnnKernel = {"cuDNN's attention", kCudnnOn};
 constexpr DenseKernelDescription kTritonKernel = {"a Triton kernel", kTritonOn};
 constexpr DenseKernelDescription kAiterKernel = {"AITER's attention", kAiterOn};
 
+bool is_sm103(const proto::HardwareProfile& profile) { return profile.name().ends_with("b300"); }
+
 DenseKernel::DenseKernel(const proto::HardwareProfile& profile, const DenseKernelDescription& description)
     : generation_(parse_gpu_generation(profile.architecture()).value()),
       on_(&find_on(description, generation_)),
@@ -170,7 +177,8 @@ DenseKernel::DenseKernel(const proto::HardwareProfile& profile, const DenseKerne
       multiprocessors_(profile.multiprocessors()),
       bandwidth_(profile.memory_bandwidth()),
       sustained_flops_(0),
-      dense_flops_(profile.dense_flops_bf16()) {
+      dense_flops_(profile.dense_flops_bf16()),
+      rate_(on_->rate_sm103 > 0 && is_sm103(profile) ? on_->rate_sm103 : on_->rate) {
   // An H20 has power to spare.
   if (!waits_for_tensor_cores()) sustained_flops_ = on_->sustained * dense_flops_;
   const proto::OperatorEfficiency* const entry = find_class(profile, *on_);
@@ -220,7 +228,7 @@ KernelCost DenseKernel::part(const DiffusionCall& call, double queries, double k
     cost.seconds *= corrections_.factor(features.values());
   }
   const double by_width = shape.head_dim <= 64 ? on_->rate_64 : shape.head_dim <= 96 ? on_->rate_96 : 1;
-  cost.seconds = throttled(cost, call) / (on_->rate * by_width);
+  cost.seconds = throttled(cost, call) / (rate_ * by_width);
   if (half_rate_ > 1)
     cost.seconds = std::max(cost.seconds / half_rate_, cost.flops / (kHalfRate * dense_flops_));
   cost.seconds /= rate;

@@ -29,8 +29,8 @@ struct KernelOn {
   // Own: of the dense rate, what it keeps up under the board's power limit where one pass after another is
   // full of it; 0: its rate.
   double sustained = 0;
-  // Of a class: times its rate.
-  double rate = 1;
+  // Of a class: times its rate; of SM 10.3 where it differs.
+  double rate = 1, rate_sm103 = 0;
   // Of a class: the dense rate of a multiprocessor that it was measured on. Cards of the same chips whose
   // tensor cores add up in fp32 at half their rate wait for those and for little else. 0: none are.
   double measured_sm_flops = 0;
@@ -48,6 +48,9 @@ extern const DenseKernelDescription kTorchKernel;   // PyTorch's, without cuDNN:
 extern const DenseKernelDescription kCudnnKernel;   // cuDNN's through PyTorch
 extern const DenseKernelDescription kTritonKernel;  // a FlashAttention written in Triton
 extern const DenseKernelDescription kAiterKernel;   // AMD's
+
+// B300 and GB300, whose exponentials are twice as fast as those of other GPUs of SM 10.
+bool is_sm103(const proto::HardwareProfile& profile);
 
 class DenseKernel {
  public:
@@ -79,6 +82,7 @@ class DenseKernel {
   double bandwidth_;
   double sustained_flops_;  // 0: no limit
   double dense_flops_;
+  double rate_;
   double half_rate_ = 1;  // how much faster a multiprocessor is than its share of the dense rate says
 };
 

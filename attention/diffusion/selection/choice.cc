@@ -67,7 +67,7 @@ class Platform {
       return Resolved{&named(kSdpa), fmt::format("{}{}fa {}", reason, reason.empty() ? "" : ", and ", why)};
     };
     if (generation_ == GpuGeneration::kTuring) return sdpa("needs compute capability 8.0");
-    if (!half_) return sdpa("takes fp16 and bf16 only");
+    if (!half_ && fa.half_only) return sdpa("takes fp16 and bf16 only");
     if (!installed(fa)) return sdpa(missing(fa));
     // FlashAttention 4 on SM 10 takes every multiple of 8 up to 128.
     const bool fa4 =
@@ -110,7 +110,7 @@ class Platform {
       if (!installed(*asked)) return refused(missing(*asked), true);
       return {asked, ""};
     }
-    if (asked != nullptr && asked->name == "aiter_sage" && half_) {
+    if (asked != nullptr && asked->name == "aiter_sage" && (half_ || !asked->half_only)) {
       if (!installed(*asked)) return refused(missing(*asked), true);
       return {asked, ""};
     }

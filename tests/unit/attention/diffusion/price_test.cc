@@ -208,6 +208,21 @@ TEST(DiffusionPrice, PublishedSpeedUpsComeOut) {
   expect_mean(sum, std::size(kPublished), 0.15, "published speed-ups");
 }
 
+// backends/sdpa.py: cuDNN's kernel on SM 10, but FlashAttention's where one side is shorter than a tile, and
+// on SM 10.3 for long sequences.
+TEST(DiffusionPrice, DynamicTakesTheFasterKernel) {
+  const auto seconds = [](const char* gpu, const char* backend, double queries, double keys) {
+    DiffusionCall call = self_attention(24, queries);
+    call.keys = keys;
+    return attention(gpu, backend).layer(call).seconds;
+  };
+  EXPECT_EQ(seconds("b200", "dynamic_cudnn_sdpa", 32760, 32760),
+            seconds("b200", "torch_cudnn_sdpa", 32760, 32760));
+  EXPECT_LT(1.2 * seconds("b200", "dynamic_cudnn_sdpa", 32760, 32760), seconds("b200", "fa", 32760, 32760));
+  EXPECT_EQ(seconds("b200", "dynamic_cudnn_sdpa", 1536, 126), seconds("b200", "fa", 1536, 126));
+  EXPECT_EQ(seconds("b300", "dynamic_cudnn_sdpa", 32760, 32760), seconds("b300", "fa", 32760, 32760));
+}
+
 TEST(DiffusionPrice, IsFiniteAndGrowsWithTheSequenceEverywhere) {
   for (const std::string& gpu : rank::hardware_catalogue()) {
     const proto::HardwareProfile profile = rank::load_hardware(gpu);
