@@ -83,6 +83,22 @@ class DiffusionPrice {
   virtual bool measured() const = 0;
 };
 
+// What SGLang takes where a backend's package is missing, or has no kernels for the device.
+enum class IfMissing : std::uint8_t {
+  kRefused,
+  kRefusedLate,  // when a layer is built: for cross attention it has taken another by then
+  kFlash,
+  kTorch,
+};
+// What SGLang falls back to, or takes unasked.
+enum class DiffusionDefault : std::uint8_t {
+  kNone,
+  kFlash,  // CUDA, XPU; ring attention
+  kTorch,  // where no other can
+  kSm10,   // where kFlash could serve on SM 10
+  kRocm,
+};
+
 struct DiffusionBackend {
   std::string_view name{};       // as --attention-backend spells it
   std::string_view enum_name{};  // of AttentionBackendEnum
@@ -93,9 +109,13 @@ struct DiffusionBackend {
   GpuGenerations generations = kAllGenerations;  // where its kernels run
   bool half_only = true;                         // fp16 and bf16, not fp32
   HeadSizes head_sizes{};
-  bool sparse = false;     // never serves cross attention
-  bool documented = true;  // a row of the documentation's tables
-  bool ring = false;       // can rotate keys and values round a ring (gives the softmax's log-sum-exp)
+  bool sparse = false;  // never serves cross attention
+  IfMissing if_missing = IfMissing::kRefused;
+  DiffusionDefault default_for = DiffusionDefault::kNone;
+  bool refuses_heads = false;    // of other sizes, before a layer is built
+  bool fails_elsewhere = false;  // on other platforms by an import, after which no other is tried
+  bool documented = true;        // a row of the documentation's tables
+  bool ring = false;             // can rotate keys and values round a ring (gives the softmax's log-sum-exp)
   std::span<const DiffusionParameter> parameters{};
   // Throws UserError for parameters that do not fit each other; null: nothing to check.
   void (*check)(const DiffusionParameters& parameters) = nullptr;

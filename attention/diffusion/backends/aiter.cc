@@ -10,6 +10,8 @@ const DiffusionBackend aiter = {
     .platforms = {DiffusionPlatform::kRocm},
     .generations = {GpuGeneration::kRocm},
     .half_only = false,
+    .default_for = DiffusionDefault::kRocm,
+    .fails_elsewhere = true,
     .create = create_price<DensePrice<kAiterKernel>>,
     .note = "what SGLang takes on ROCm where none is named",
 };

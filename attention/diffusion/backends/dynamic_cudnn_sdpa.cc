@@ -41,6 +41,7 @@ const DiffusionBackend dynamic_cudnn_sdpa = {
     .enum_name = "DYNAMIC_CUDNN_SDPA",
     .platforms = {DiffusionPlatform::kCuda},
     .generations = kCudaGenerations,
+    .default_for = DiffusionDefault::kSm10,
     .documented = false,
     .create = create_price<DynamicPrice>,
     .note = "cuDNN's kernel, fa's for calls that it cannot serve; SGLang's choice on SM 10",

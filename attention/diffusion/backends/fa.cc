@@ -20,6 +20,7 @@ const DiffusionBackend fa = {
     .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper,
                     GpuGeneration::kBlackwell, GpuGeneration::kXpu, GpuGeneration::kNpu},
     .head_sizes = {.listed = kHeadSizes},
+    .default_for = DiffusionDefault::kFlash,
     .ring = true,
     .create = create_price<DensePrice<kFlashKernel>>,
     .note = "FlashAttention 3 (Hopper and before) and 4 (SM 10); XPU and NPU have kernels of their own",

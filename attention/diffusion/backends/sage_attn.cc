@@ -83,6 +83,8 @@ const DiffusionBackend sage_attn = {
     .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper,
                     GpuGeneration::kBlackwellSm120},
     .head_sizes = {.min = 1, .max = 128},
+    .if_missing = IfMissing::kFlash,
+    .refuses_heads = true,
     .ring = true,
     .parameters = kParameters,
     .create = create_price<SagePrice>,

@@ -39,6 +39,7 @@ const DiffusionBackend sage_attn_3 = {
     .platforms = {DiffusionPlatform::kCuda},
     .generations = {GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
     .head_sizes = {.listed = kHeadSizes},
+    .if_missing = IfMissing::kTorch,
     .create = create_price<Sage3Price>,
     .note = "torch_sdpa where it is not installed",
 };

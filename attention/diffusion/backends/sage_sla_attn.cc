@@ -59,6 +59,7 @@ const DiffusionBackend sage_sla_attn = {
                     GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
     .head_sizes = {.listed = kHeadSizes},
     .sparse = true,
+    .if_missing = IfMissing::kRefusedLate,
     .parameters = {&kSlaTopk, 1},
     .create = create_price<SageSlaPrice>,
     .note = "CUDA only",

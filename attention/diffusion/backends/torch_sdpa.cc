@@ -10,6 +10,7 @@ const DiffusionBackend torch_sdpa = {
                   DiffusionPlatform::kMusa, DiffusionPlatform::kMps, DiffusionPlatform::kNpu},
 
     .half_only = false,
+    .default_for = DiffusionDefault::kTorch,
     .documented = true,
     .create = create_price<DensePrice<kTorchKernel>>,
     .note = "PyTorch's scaled_dot_product_attention, cuDNN off",

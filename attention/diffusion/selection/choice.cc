@@ -1,8 +1,9 @@
 #include <fmt/format.h>
 
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "attention/diffusion/selection/diffusion_attention.h"
 #include "proto/base/error.h"
@@ -11,10 +12,19 @@
 namespace tpsim::attention {
 namespace {
 
-constexpr std::string_view kFa = "fa", kSdpa = "torch_sdpa", kDynamic = "dynamic_cudnn_sdpa";
-
-const DiffusionBackend& named(std::string_view name) {
-  return find_diffusion_backend("--attention-backend", std::string(name));
+const DiffusionBackend& default_for(DiffusionDefault use) {
+  for (const DiffusionBackend* const backend : diffusion_backends()) {
+    if (backend->default_for == use) return *backend;
+  }
+  throw std::logic_error("no diffusion backend for a default");
+}
+const DiffusionBackend& flash_backend() { return default_for(DiffusionDefault::kFlash); }
+const DiffusionBackend& torch_backend() { return default_for(DiffusionDefault::kTorch); }
+bool is_flash(const DiffusionBackend* backend) {
+  return backend != nullptr && backend->default_for == DiffusionDefault::kFlash;
+}
+bool is_torch(const DiffusionBackend* backend) {
+  return backend != nullptr && backend->default_for == DiffusionDefault::kTorch;
 }
 
 // What a platform makes of a name: a backend and why it is another, or what stands against it.
@@ -62,9 +72,10 @@ class Platform {
 
   // FlashAttention, where `reason` says why it is asked, or PyTorch's.
   Resolved flash(std::string reason) const {
-    const DiffusionBackend& fa = named(kFa);
+    const DiffusionBackend& fa = flash_backend();
     const auto sdpa = [&](std::string_view why) {
-      return Resolved{&named(kSdpa), fmt::format("{}{}fa {}", reason, reason.empty() ? "" : ", and ", why)};
+      return Resolved{&torch_backend(),
+                      fmt::format("{}{}fa {}", reason, reason.empty() ? "" : ", and ", why)};
     };
     if (generation_ == GpuGeneration::kTuring) return sdpa("needs compute capability 8.0");
     if (!half_ && fa.half_only) return sdpa("takes fp16 and bf16 only");
@@ -79,71 +90,75 @@ class Platform {
   Resolved cuda(const DiffusionBackend* asked) const {
     if (asked == nullptr) {
       if (generation_ == GpuGeneration::kBlackwellSm120)
-        return {&named(kSdpa), "automatic on SM 12, for which FlashAttention is not built"};
+        return {&torch_backend(), "automatic on SM 12, for which FlashAttention is not built"};
       Resolved chosen = flash("");
-      if (chosen.backend->name != kFa) return {chosen.backend, "automatic: " + chosen.reason};
+      if (!is_flash(chosen.backend)) return {chosen.backend, "automatic: " + chosen.reason};
       if (generation_ == GpuGeneration::kBlackwell)
-        return {&named(kDynamic), "automatic on SM 10: cuDNN's kernel, fa's where it cannot serve a call"};
+        return {&default_for(DiffusionDefault::kSm10),
+                "automatic on SM 10: cuDNN's kernel, fa's where it cannot serve a call"};
       return {chosen.backend, "automatic on CUDA"};
     }
-    if (asked->name == kFa) {
-      if (generation_ == GpuGeneration::kBlackwellSm120) return {&named(kSdpa), "fa is not built for SM 12"};
+    if (is_flash(asked)) {
+      if (generation_ == GpuGeneration::kBlackwellSm120)
+        return {&torch_backend(), "fa is not built for SM 12"};
       return flash("");
     }
     if (!asked->platforms.contains(DiffusionPlatform::kCuda))
-      return refused("does not run on CUDA", asked->name == "aiter");  // which fails to import
+      return refused("does not run on CUDA", asked->fails_elsewhere);
     if (!installed(*asked) || !asked->generations.contains(generation_)) {
       const std::string why =
           installed(*asked) ? fmt::format("has no kernels for {}", to_string(generation_)) : missing(*asked);
-      if (asked->name == "sage_attn") return flash(fmt::format("sage_attn {}", why));
-      if (asked->name == "sage_attn_3") return {&named(kSdpa), fmt::format("sage_attn_3 {}", why)};
-      // Found missing when a layer is built, which for cross attention is another's.
-      return refused(why, asked->name != "sage_sla_attn" || !request_.cross);
+      switch (asked->if_missing) {
+        case IfMissing::kFlash:
+          return flash(fmt::format("{} {}", asked->name, why));
+        case IfMissing::kTorch:
+          return {&torch_backend(), fmt::format("{} {}", asked->name, why)};
+        case IfMissing::kRefusedLate:
+          return refused(why, !request_.cross);
+        case IfMissing::kRefused:
+          return refused(why, true);
+      }
     }
-    if (asked->name == "sage_attn" && !asked->head_sizes.contains(request_.head_dim))
+    if (asked->refuses_heads && !asked->head_sizes.contains(request_.head_dim))
       return refused(too_wide(*asked), false);
     return {asked, ""};
   }
 
   Resolved rocm(const DiffusionBackend* asked) const {
-    if (asked != nullptr && asked->name == "aiter") {
+    if (is_torch(asked)) return {asked, ""};
+    if (asked != nullptr && !is_flash(asked)) {
+      if (!asked->platforms.contains(DiffusionPlatform::kRocm)) return refused("does not run on ROCm", false);
+      if (!half_ && asked->half_only)
+        return {&torch_backend(), fmt::format("{} takes fp16 and bf16 only", asked->name)};
       if (!installed(*asked)) return refused(missing(*asked), true);
       return {asked, ""};
     }
-    if (asked != nullptr && asked->name == "aiter_sage" && (half_ || !asked->half_only)) {
-      if (!installed(*asked)) return refused(missing(*asked), true);
-      return {asked, ""};
-    }
-    if (asked != nullptr && asked->name == kSdpa) return {asked, ""};
-    if (asked != nullptr && asked->name == "aiter_sage")
-      return {&named(kSdpa), "aiter_sage takes fp16 and bf16 only"};
-    if (asked != nullptr && asked->name != kFa) return refused("does not run on ROCm", false);
-    return {&named(kSdpa), "fa goes through FlashAttention 3, which is for CUDA only"};
+    return {&torch_backend(), "fa goes through FlashAttention 3, which is for CUDA only"};
   }
 
   Resolved xpu(const DiffusionBackend* asked) const {
     static constexpr std::uint32_t kSizes[] = {64, 96, 128, 192, 256};
     const HeadSizes sizes = {.listed = kSizes};
-    if (asked == nullptr || asked->name == kFa) {
-      if (!half_) return {&named(kSdpa), "XPU's flash attention takes fp16 and bf16 only"};
+    if (asked == nullptr || is_flash(asked)) {
+      if (!half_) return {&torch_backend(), "XPU's flash attention takes fp16 and bf16 only"};
       if (!sizes.contains(request_.head_dim))
-        return {&named(kSdpa), fmt::format("XPU's flash attention takes heads of {}, not {}", sizes.names(),
-                                           request_.head_dim)};
-      return {&named(kFa), asked == nullptr ? "automatic on XPU: its own flash attention" : ""};
+        return {&torch_backend(), fmt::format("XPU's flash attention takes heads of {}, not {}",
+                                              sizes.names(), request_.head_dim)};
+      return {&flash_backend(), asked == nullptr ? "automatic on XPU: its own flash attention" : ""};
     }
-    if (asked->name == kSdpa) return {asked, ""};
-    return {&named(kSdpa), fmt::format("{} does not run on XPU", asked->name)};
+    if (is_torch(asked)) return {asked, ""};
+    return {&torch_backend(), fmt::format("{} does not run on XPU", asked->name)};
   }
 
   Resolved npu(const DiffusionBackend* asked) const {
-    if (asked != nullptr && (asked->name == kFa || asked->name == kSdpa)) return {asked, ""};
-    return {&named(kSdpa),
+    if (is_flash(asked) || is_torch(asked)) return {asked, ""};
+    return {&torch_backend(),
             asked == nullptr ? "automatic on NPU" : fmt::format("{} does not run on NPU", asked->name)};
   }
 
   Resolved cpu(const DiffusionBackend* asked) const {
-    if (asked != nullptr && asked->name == kSdpa) return {asked, ""};
-    return {&named(kSdpa),
+    if (is_torch(asked)) return {asked, ""};
+    return {&torch_backend(),
             asked == nullptr ? "automatic on CPU" : fmt::format("{} does not run on a CPU", asked->name)};
   }
 
@@ -152,17 +167,17 @@ class Platform {
   bool half_;
 };
 
-// A name that SGLang itself puts in where none is given.
-std::string implied(const DiffusionAttentionRequest& request, std::string& why) {
+// The backend that SGLang itself puts in where none is named; null: the platform decides.
+const DiffusionBackend* implied(const DiffusionAttentionRequest& request, std::string& why) {
   if (request.ring) {
     why = "ring attention needs a backend that gives the softmax's log-sum-exp";
-    return "fa";
+    return &flash_backend();
   }
   if (request.generation == GpuGeneration::kRocm) {
     why = "automatic on ROCm";
-    return "aiter";
+    return &default_for(DiffusionDefault::kRocm);
   }
-  return {};
+  return nullptr;
 }
 
 }  // namespace
@@ -171,8 +186,8 @@ DiffusionAttentionChoice choose_diffusion_attention(const DiffusionAttentionRequ
   const Platform platform(request);
   std::string why;
   const bool explicitly = !request.requested.empty();
-  const std::string name = explicitly ? request.requested : implied(request, why);
-  const DiffusionBackend* const asked = name.empty() ? nullptr : &find_diffusion_backend(request.flag, name);
+  const DiffusionBackend* const asked =
+      explicitly ? &find_diffusion_backend(request.flag, request.requested) : implied(request, why);
   // server_args.py looks at --attention-backend, and the layer at what it got.
   if (request.ring && explicitly && !request.explicit_component && !asked->ring)
     throw_user_error(
