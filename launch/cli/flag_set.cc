@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -74,6 +75,7 @@ void FlagSet::add(Kind kind, const std::string& names, const std::string& metava
         names, [](const CLI::results_t&) { return true; }, help);
     option->type_name(metavar);
     if (kind == Kind::kList) option->expected(1, CLI::detail::expected_max_vector_size)->allow_extra_args();
+    if (kind == Kind::kBoolean) option->expected(0, 1)->default_str("true");
   }
   option->group(group_);
   const std::vector<std::string> aliases = option->get_lnames();
@@ -104,6 +106,17 @@ void FlagSet::add_switch(const std::string& names, const std::string& help, bool
         const std::string& value = values.back();
         if (value != "true" && value != "false")
           throw_user_error("{} {}: must be true or false", flag, value);
+        target = value == "true";
+      });
+}
+
+void FlagSet::add_boolean(const std::string& names, const std::string& help, std::optional<bool>& target) {
+  add(Kind::kBoolean, names, "[true|false]", help,
+      [&target](std::string_view flag, const std::vector<std::string>& values) {
+        std::string value = values.empty() ? "true" : values.back();
+        std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::tolower(c); });
+        if (value != "true" && value != "false")
+          throw_user_error("{} {}: must be true or false", flag, values.back());
         target = value == "true";
       });
 }

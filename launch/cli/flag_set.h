@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,6 +53,8 @@ class FlagSet {
   void mark_lists(std::span<const std::string_view> names, bool taken);
   // A switch; a config file may say false.
   void add_switch(const std::string& names, const std::string& help, bool& target);
+  // A flag that means true alone, and takes true or false: SGLang's for diffusion pipelines.
+  void add_boolean(const std::string& names, const std::string& help, std::optional<bool>& target);
 
   // Flags of SGLang's server (or its router) that mean nothing to a simulation (launch/cli/sglang_flags.h)
   // are accepted: their names ("--port") go to `ignored`, which must outlive read(). Without this call they
@@ -81,7 +84,7 @@ class FlagSet {
   void set(std::string_view flag, const std::string& value) const;
 
  private:
-  enum class Kind { kValue, kList, kSwitch };
+  enum class Kind { kValue, kList, kSwitch, kBoolean };
   enum class Lists { kNone, kTaken, kRefused };
   struct Flag {
     Kind kind;

@@ -17,7 +17,8 @@ bool is_variable(std::string_view word) {
 
 // Words of `words` that start a server; 0: they do not.
 std::size_t launcher(std::span<char* const> words) {
-  if (words.size() >= 2 && std::string_view(words[0]) == "sglang" && std::string_view(words[1]) == "serve")
+  if (words.size() >= 2 && std::string_view(words[0]) == "sglang" &&
+      (std::string_view(words[1]) == "serve" || std::string_view(words[1]) == "generate"))
     return 2;
   if (words.size() < 3 || std::string_view(words[1]) != "-m") return 0;
   std::string_view python = words[0];

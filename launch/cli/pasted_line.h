@@ -14,7 +14,7 @@ struct PastedLine {
 };
 
 // `words`: what follows `tpsim run`. Variables, then `python3 -m sglang.launch_server`, the same of
-// sglang_router, or `sglang serve`.
+// sglang_router, `sglang serve` or `sglang generate`.
 PastedLine pasted_line(std::span<char* const> words);
 
 }  // namespace tpsim::launch

@@ -46,8 +46,9 @@ Table read_table(const YAML::Node& node) {
 
 const Table& table_of(SglangProgram program) {
   static const YAML::Node file = YAML::Load(kText);
-  static const Table server = read_table(file), router = read_table(file["router"]);
-  return program == SglangProgram::kServer ? server : router;
+  static const Table server = read_table(file), router = read_table(file["router"]),
+                     diffusion = read_table(file["diffusion"]);
+  return program == SglangProgram::kServer ? server : program == SglangProgram::kRouter ? router : diffusion;
 }
 
 // A word of the table as a flag.

@@ -25,8 +25,9 @@ struct SglangFlag {
   bool changes_nothing(std::string_view value) const;
 };
 
-// Whose flags: SGLang's server's, or its router's (sglang_router.launch_router).
-enum class SglangProgram : std::uint8_t { kServer, kRouter };
+// Whose flags: SGLang's server's, its router's (sglang_router.launch_router), or those of its diffusion
+// pipelines (sglang.multimodal_gen: `sglang generate` and `sglang serve` of one).
+enum class SglangProgram : std::uint8_t { kServer, kRouter, kDiffusion };
 
 // `name` without dashes ("pp-size"). nullopt where the program has no such flag, or tpsim has it itself.
 std::optional<SglangFlag> find_sglang_flag(std::string_view name,

@@ -231,15 +231,17 @@ ServerArgs decode_server_args(const ServerArgs& args) {
   return decode;
 }
 
-void set_up_logging(const ServerArgs& args, bool speaks) {
+void set_up_logging(const ServerArgs& args, bool speaks) { set_up_logging(args, args.ignored_flags, speaks); }
+
+void set_up_logging(const OutputArgs& args, const std::vector<std::string>& ignored, bool speaks) {
   const auto logger =
       std::make_shared<spdlog::logger>("tpsim", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("tpsim: %l: %v");
   logger->set_level(speaks ? spdlog::level::from_str(args.log_level) : spdlog::level::off);
   spdlog::set_default_logger(logger);
-  if (!args.ignored_flags.empty()) {
-    spdlog::warn("{}", fmt::format("{}: {} nothing to a simulation", fmt::join(args.ignored_flags, ", "),
-                                   args.ignored_flags.size() == 1 ? "means" : "mean"));
+  if (!ignored.empty()) {
+    spdlog::warn("{}", fmt::format("{}: {} nothing to a simulation", fmt::join(ignored, ", "),
+                                   ignored.size() == 1 ? "means" : "mean"));
   }
 }
 

@@ -83,6 +83,8 @@ ServerArgs decode_server_args(const ServerArgs& args);
 // Log lines go to standard error at --log-level. `speaks`: whether this process, 0 of them all, logs at all.
 // Says which of the flags that were given mean nothing to a simulation.
 void set_up_logging(const ServerArgs& args, bool speaks);
+// Of any command; `ignored`: flags of SGLang that mean nothing here.
+void set_up_logging(const OutputArgs& args, const std::vector<std::string>& ignored, bool speaks);
 
 // The flags of `tpsim run` or `tpsim compare` from a list of words instead of a command line: the same
 // declarations, checks and sentences. Throws UserError.

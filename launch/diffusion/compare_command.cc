@@ -1,0 +1,326 @@
+// Every setting of the lists, the best of each size first.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "attention/diffusion/selection/diffusion_attention.h"
+#include "launch/cli/flag_command.h"
+#include "launch/cli/terminal.h"
+#include "launch/diffusion/diffusion_commands.h"
+#include "launch/diffusion/pipeline_report.h"
+#include "launch/diffusion/resolve.h"
+#include "launch/flags/server_args.h"
+#include "launch/report/text_table.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+
+namespace tpsim::launch {
+namespace {
+
+// Settings whose seconds lie closer are not told apart.
+constexpr double kTie = 0.01;
+constexpr std::size_t kMostSettings = 10'000;
+
+// Flags whose lists make another load, not another way to serve it.
+constexpr std::array<std::string_view, 8> kOfTheLoad = {"--resolutions",
+                                                        "--width",
+                                                        "--height",
+                                                        "--num-frames",
+                                                        "--num-inference-steps",
+                                                        "--num-outputs-per-prompt",
+                                                        "--guidance-scale",
+                                                        "--model-path"};
+constexpr std::array<std::string_view, 27> kLists = {"--model-path",
+                                                     "--hardware",
+                                                     "--num-gpus",
+                                                     "--tp-size",
+                                                     "--sp-degree",
+                                                     "--ulysses-degree",
+                                                     "--ring-degree",
+                                                     "--kv-gather-degree",
+                                                     "--enable-cfg-parallel",
+                                                     "--cfg-parallel-size",
+                                                     "--dp-size",
+                                                     "--attention-backends",
+                                                     "--performance-mode",
+                                                     "--dit-cpu-offload",
+                                                     "--dit-layerwise-offload",
+                                                     "--text-encoder-cpu-offload",
+                                                     "--vae-cpu-offload",
+                                                     "--enable-torch-compile",
+                                                     "--vae-tiling",
+                                                     "--vae-sp",
+                                                     "--width",
+                                                     "--height",
+                                                     "--num-frames",
+                                                     "--num-inference-steps",
+                                                     "--num-outputs-per-prompt",
+                                                     "--computed-share",
+                                                     "--resolutions"};
+
+struct Setting {
+  PipelineArgs args;
+  std::string label, workload;
+  Json values;
+};
+
+std::string value_name(std::string_view flag, const std::string& value) {
+  return flag == "--attention-backends" || flag == "--hardware" || flag == "--resolutions"
+             ? value
+             : fmt::format("{} {}", flag, value);
+}
+
+std::vector<Setting> settings_of(const PipelineArgs& args, const FlagSet& flags) {
+  std::size_t number = 1;
+  for (const FlagSet::List& list : flags.lists()) {
+    number *= list.values.size();
+    if (number > kMostSettings)
+      throw_user_error("{}: makes more than {} settings, shorten the lists", list.flag, kMostSettings);
+  }
+  std::vector<Setting> settings;
+  for (std::size_t i = 0; i < number; ++i) {
+    std::size_t rest = i, block = number;
+    std::vector<std::string> label, workload;
+    Json values = Json::object();
+    for (const FlagSet::List& list : flags.lists()) {
+      block /= list.values.size();
+      const std::string& value = list.values[rest / block];
+      rest %= block;
+      flags.set(list.flag, value);
+      (std::ranges::find(kOfTheLoad, list.flag) == kOfTheLoad.end() ? label : workload)
+          .push_back(value_name(list.flag, value));
+      values[list.flag] = value;
+    }
+    settings.push_back({args, fmt::format("{}", fmt::join(label, ", ")),
+                        fmt::format("{}", fmt::join(workload, ", ")), std::move(values)});
+    if (settings.back().label.empty()) settings.back().label = "as given";
+  }
+  std::vector<std::string> workloads;
+  for (const Setting& setting : settings) {
+    if (std::ranges::find(workloads, setting.workload) == workloads.end())
+      workloads.push_back(setting.workload);
+  }
+  std::ranges::stable_sort(settings, {}, [&workloads](const Setting& setting) {
+    return std::ranges::find(workloads, setting.workload) - workloads.begin();
+  });
+  return settings;
+}
+
+// A configuration is of the backends that have its keys; those of the list that do not run as they are.
+void check_config(const PipelineArgs& args, const FlagSet& flags) {
+  if (args.attention.config.empty()) return;
+  std::vector<std::string> names = {args.attention.backend};
+  for (const FlagSet::List& list : flags.lists()) {
+    if (list.flag == "--attention-backends") names = list.values;
+  }
+  std::string refusal;
+  for (const std::string& name : names) {
+    if (name.empty()) return;
+    try {
+      attention::read_diffusion_parameters(attention::find_diffusion_backend("--attention-backends", name),
+                                           args.attention.config);
+      return;
+    } catch (const UserError& error) {
+      refusal = error.what();
+    }
+  }
+  throw UserError(refusal);
+}
+
+void drop_other_config(PipelineArgs& args, bool several) {
+  if (!several || args.attention.config.empty() || args.attention.backend.empty()) return;
+  try {
+    attention::read_diffusion_parameters(
+        attention::find_diffusion_backend("--attention-backends", args.attention.backend),
+        args.attention.config);
+  } catch (const UserError&) {
+    args.attention.config.clear();
+  }
+}
+
+Json run_json(const Setting& setting, const Pipeline& pipeline, const ResolvedPipeline& resolved,
+              const Generation& generation) {
+  Json json = generation_json(setting.args, pipeline, resolved, generation);
+  Json run = {{"label", setting.label},
+              {"workload", setting.workload},
+              {"settings", setting.values},
+              {"num_gpus", resolved.parallel.num_gpus},
+              {"parallelism", parallelism_text(resolved.parallel)}};
+  for (const char* const key : {"request", "seconds", "step_seconds", "gpu_seconds_per_output", "peak_bytes",
+                                "memory_bytes", "attention", "stages", "notes", "uncalibrated"})
+    run[key] = json[key];
+  return run;
+}
+
+// Of each size: speed-ups over its first setting, the best, and those as fast.
+void rank_runs(Json& report) {
+  report["best"] = Json::array();
+  std::vector<std::string> workloads;
+  for (const Json& run : report["runs"]) {
+    if (const std::string w = run["workload"]; std::ranges::find(workloads, w) == workloads.end())
+      workloads.push_back(w);
+  }
+  for (const std::string& workload : workloads) {
+    Json* best = nullptr;
+    double first = 0;
+    for (Json& run : report["runs"]) {
+      if (run["workload"] != workload) continue;
+      if (best == nullptr) first = run["seconds"];
+      if (best == nullptr || run["seconds"].get<double>() < (*best)["seconds"].get<double>()) best = &run;
+      run["speedup"] = run["seconds"].get<double>() > 0 ? first / run["seconds"].get<double>() : 1;
+    }
+    Json ties = Json::array();
+    const double fastest = (*best)["seconds"];
+    for (Json& run : report["runs"]) {
+      if (run["workload"] != workload) continue;
+      run["best"] = &run == best;
+      run["tie"] = &run != best && run["seconds"].get<double>() <= fastest * (1 + kTie);
+      if (run["tie"].get<bool>()) ties.push_back(run["label"]);
+    }
+    report["best"].push_back({{"workload", workload},
+                              {"label", (*best)["label"]},
+                              {"seconds", fastest},
+                              {"ties", std::move(ties)}});
+  }
+}
+
+// Each sentence once, with the settings that it is about.
+std::string refusals_text(const Json& refusals) {
+  constexpr std::size_t kNamed = 4;
+  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
+  for (const Json& refused : refusals) {
+    const std::string reason = refused["reason"], label = refused["label"];
+    auto at = std::ranges::find(reasons, reason, &std::pair<std::string, std::vector<std::string>>::first);
+    if (at == reasons.end()) at = reasons.insert(at, {reason, {}});
+    if (std::ranges::find(at->second, label) == at->second.end()) at->second.push_back(label);
+  }
+  std::string out;
+  for (const auto& [reason, labels] : reasons) {
+    const std::size_t named = std::min(labels.size(), kNamed);
+    out +=
+        fmt::format("  {}{}\n    {}\n",
+                    fmt::join(labels.begin(), labels.begin() + static_cast<std::ptrdiff_t>(named), "; "),
+                    labels.size() > named ? fmt::format("; and {} more", labels.size() - named) : "", reason);
+  }
+  return out;
+}
+
+std::string comparison_text(const Json& report, bool colour) {
+  std::string out =
+      fmt::format("{} on {}\n\n", report["model"].get<std::string>(), report["hardware"].get<std::string>());
+  TextTable table{.rows = {{"Setting", "Size", "Shared by", "GPUs", "Seconds", "Step", "Speed-up",
+                            "GPU seconds", "Peak GiB"}},
+                  .left_columns = 3};
+  const bool sizes =
+      std::ranges::any_of(report["runs"], [](const Json& run) { return run["workload"] != ""; });
+  for (const Json& run : report["runs"]) {
+    table.rows.push_back({(run["best"].get<bool>()  ? "* "
+                           : run["tie"].get<bool>() ? "= "
+                                                    : "  ") +
+                              run["label"].get<std::string>(),
+                          run["workload"], run["parallelism"], fmt::format("{}", run["num_gpus"].get<int>()),
+                          format_figure(run["seconds"]), format_figure(run["step_seconds"]),
+                          fmt::format("{:.2f} x", run["speedup"].get<double>()),
+                          format_figure(run["gpu_seconds_per_output"]),
+                          fmt::format("{:.1f}", run["peak_bytes"].get<double>() / (1 << 30))});
+  }
+  if (!sizes) {
+    for (auto& row : table.rows) row.erase(row.begin() + 1);
+    table.left_columns = 2;
+  }
+  if (table.rows.size() > 1) out += to_text(table, colour) + "\n";
+  for (const Json& best : report["best"]) {
+    out += fmt::format("Best{}: {}, {} s for an output",
+                       best["workload"] == "" ? "" : " at " + best["workload"].get<std::string>(),
+                       best["label"].get<std::string>(), format_figure(best["seconds"]));
+    if (!best["ties"].empty())
+      out += fmt::format("; within 1 % of it: {}",
+                         fmt::join(best["ties"].get<std::vector<std::string>>(), "; "));
+    out += "\n";
+  }
+  if (!report["refused"].empty()) out += "\nRefused\n" + refusals_text(report["refused"]);
+  for (const Json& what : report["uncalibrated"])
+    out += fmt::format("Uncalibrated: {}\n", what.get<std::string>());
+  return out;
+}
+
+int compare(PipelineArgs& args, const FlagSet& flags, bool speaks) {
+  set_up_logging(args, args.ignored, speaks);
+  check_pipeline_args(args);
+  check_config(args, flags);
+  if (flags.given().contains("--resolutions") && (args.sampling.width || args.sampling.height) &&
+      (flags.given().contains("--width") || flags.given().contains("--height")))
+    throw_user_error("--resolutions: excludes --width and --height, use one of them");
+  Json report = {
+      {"version", 1}, {"kind", "comparison"}, {"model", args.model_path}, {"hardware", args.hardware}};
+  report["axes"] = Json::array();
+  bool several_backends = false;
+  for (const FlagSet::List& list : flags.lists()) {
+    report["axes"].push_back({{"flag", list.flag}, {"values", list.values}});
+    several_backends |= list.flag == "--attention-backends";
+  }
+  report["runs"] = report["refused"] = Json::array();
+  std::vector<std::string> uncalibrated;
+  for (Setting& setting : settings_of(args, flags)) {
+    drop_other_config(setting.args, several_backends);
+    try {
+      const Pipeline pipeline = load_pipeline_of(setting.args);
+      const ResolvedPipeline resolved = resolve(setting.args, pipeline);
+      const Generation generation = price(pipeline, resolved, resolved.request);
+      if (!generation.fits) throw UserError(generation.too_large);
+      report["runs"].push_back(run_json(setting, pipeline, resolved, generation));
+      for (const std::string& what : generation.cost.uncalibrated) {
+        if (std::ranges::find(uncalibrated, what) == uncalibrated.end()) uncalibrated.push_back(what);
+      }
+    } catch (const UserError& error) {
+      report["refused"].push_back({{"label", setting.label},
+                                   {"workload", setting.workload},
+                                   {"settings", setting.values},
+                                   {"reason", error.what()}});
+    }
+  }
+  report["uncalibrated"] = uncalibrated;
+  if (report["runs"].empty())
+    throw_user_error("no setting can run: {}: {}", report["refused"][0]["label"].get<std::string>(),
+                     report["refused"][0]["reason"].get<std::string>());
+  rank_runs(report);
+  if (!speaks) return kDone;
+  const std::optional<std::string> page = write_pipeline_report(args, report);
+  if (args.quiet) return kDone;
+  print(comparison_text(report, shows_colours(STDOUT_FILENO)));
+  if (page) print(fmt::format("\nReport: {}\n", *page));
+  return kDone;
+}
+
+}  // namespace
+
+void add_pipeline_compare(CLI::App& command, rank::MpiSession& session, Action& action) {
+  add_flag_command<PipelineArgs>(
+      command, action,
+      [](FlagSet& flags, PipelineArgs& args) {
+        declare_pipeline(flags, args);
+        declare_sampling(flags, args);
+        flags.group("Comparison");
+        flags.add_value("--attention-backends", "LIST", "to compare; of one name as --attention-backend",
+                        [&args](std::string_view flag, const std::string& value) {
+                          args.attention.backend = value == "auto" ? "" : value;
+                          if (value != "auto") attention::find_diffusion_backend(flag, value);
+                        });
+        flags.add_value("--resolutions", "LIST",
+                        "sizes to compare: 480p, 720p, 1080p, one side of a square, WIDTHxHEIGHT",
+                        [&args](std::string_view flag, const std::string& value) {
+                          const auto [width, height] = read_resolution(flag, value);
+                          args.sampling.width = width, args.sampling.height = height;
+                        });
+        declare_report(flags, args);
+        flags.mark_lists(kLists, /*taken=*/true);
+      },
+      [&session](PipelineArgs& args, FlagSet& flags) {
+        return compare(args, flags, session.process() == 0);
+      });
+}
+
+}  // namespace tpsim::launch
