@@ -1,0 +1,88 @@
+// What a pass is made of on one GPU: a list that a family, an encoder or a VAE writes, and from which both
+// prices and counts of parameters follow.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace tpsim::rank {
+
+// How tensor parallelism cuts a product: its outputs, its inputs (with an all-reduce behind), or not at all.
+enum class Cut : std::uint8_t { kWhole, kOutputs, kInputs };
+
+struct PassOperator {
+  enum class Kind : std::uint8_t { kProduct, kElementwise, kSelfAttention, kCrossAttention, kConvolution };
+  Kind kind{};
+  double times = 1;  // calls a pass
+  // Product: C[rows, n] of inputs [rows, k]. Convolution: as such a product, of im2col.
+  double rows = 0;
+  std::uint64_t n = 0, k = 0;
+  Cut cut = Cut::kWhole;
+  double elements = 0;  // elementwise: read and written
+  // Attention. Joint self-attention: `text` of the keys are no image tokens. Heads before any cut.
+  double queries = 0, keys = 0, text = 0;
+  std::uint32_t heads = 0, head_dim = 0;
+  bool exchanged = true;  // self-attention of the sequence that sequence parallelism shards
+};
+
+// What each of `parts` holds of `whole` tokens, the last padded.
+inline double part(double whole, double parts) { return std::ceil(whole / parts); }
+
+class OperatorList {
+ public:
+  // A linear layer: weight and, by default, bias. `held`: how many weights the calls share; times: each its
+  // own.
+  void product(double rows, std::uint64_t k, std::uint64_t n, double times, Cut cut = Cut::kWhole,
+               bool bias = true) {
+    if (rows > 0)
+      operators_.push_back(
+          {.kind = PassOperator::Kind::kProduct, .times = times, .rows = rows, .n = n, .k = k, .cut = cut});
+    weights(static_cast<double>(k * n + (bias ? n : 0)) * times);
+  }
+  // A kernel, `times` times, that reads and writes so many elements.
+  void elementwise(double elements, double times) {
+    if (times > 0)
+      operators_.push_back({.kind = PassOperator::Kind::kElementwise, .times = times, .elements = elements});
+  }
+  // Self-attention over `tokens` sharded and `text` others of one sample, all of the sequence.
+  void self_attention(double tokens, double text, std::uint32_t heads, std::uint32_t head_dim, double times,
+                      bool exchanged = true) {
+    operators_.push_back({.kind = PassOperator::Kind::kSelfAttention,
+                          .times = times,
+                          .queries = tokens + text,
+                          .keys = tokens + text,
+                          .text = text,
+                          .heads = heads,
+                          .head_dim = head_dim,
+                          .exchanged = exchanged});
+  }
+  // `queries`: of this GPU.
+  void cross_attention(double queries, double keys, std::uint32_t heads, std::uint32_t head_dim,
+                       double times) {
+    operators_.push_back({.kind = PassOperator::Kind::kCrossAttention,
+                          .times = times,
+                          .queries = queries,
+                          .keys = keys,
+                          .heads = heads,
+                          .head_dim = head_dim});
+  }
+  void convolution(double positions, std::uint64_t k, std::uint64_t n, double times = 1) {
+    operators_.push_back(
+        {.kind = PassOperator::Kind::kConvolution, .times = times, .rows = positions, .n = n, .k = k});
+    weights(static_cast<double>(k * n + n) * times);
+  }
+  void weights(double elements) { parameters_ += elements; }
+  // The most elements that are held at once beside weights.
+  void live(double elements) { live_ = live_ > elements ? live_ : elements; }
+
+  const std::vector<PassOperator>& operators() const { return operators_; }
+  double parameters() const { return parameters_; }
+  double live() const { return live_; }
+
+ private:
+  std::vector<PassOperator> operators_;
+  double parameters_ = 0, live_ = 0;
+};
+
+}  // namespace tpsim::rank

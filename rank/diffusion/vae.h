@@ -1,0 +1,41 @@
+// VAEs by their convolutions, layer by layer as Diffusers' classes have them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rank/config/config_reader.h"
+#include "rank/diffusion/operators.h"
+
+namespace tpsim::rank {
+
+struct VaeConfig {
+  enum class Kind : std::uint8_t { k2d, kWan, kHunyuan, kLtx };
+  Kind kind{};
+  std::vector<std::uint64_t> encoder, decoder;  // channels by level, the finest first
+  std::uint32_t encoder_layers = 2, decoder_layers = 3;
+  std::uint64_t latent = 16, colours = 3;
+  std::uint32_t patch = 1;     // pixels along a side that are channels
+  std::vector<bool> temporal;  // levels whose downsampling halves frames
+  bool residual = false;       // Wan 2.2's blocks
+  std::uint32_t spatial_stride = 8, temporal_stride = 1;
+};
+
+bool is_vae(const std::string& class_name);
+// Throws UserError naming the file and the key.
+VaeConfig read_vae(const std::string& class_name, const ConfigReader& config);
+
+// Shape of the latents of one sample.
+struct LatentShape {
+  double frames = 1, height = 0, width = 0;
+};
+LatentShape latent_shape(const VaeConfig& vae, std::uint32_t frames, double width, double height);
+void write_vae_decoder(const VaeConfig& vae, double batch, const LatentShape& latents, OperatorList& list);
+void write_vae_encoder(const VaeConfig& vae, double batch, const LatentShape& latents, OperatorList& list);
+
+// Bytes an element (2 or 4); of a GPU's memory beside weights.
+double vae_live_bytes(const VaeConfig& vae, const LatentShape& latents, bool decode, double bytes);
+
+}  // namespace tpsim::rank
