@@ -101,11 +101,13 @@ void add_commands(CLI::App& root, int argc, char** argv, tpsim::rank::MpiSession
   const std::string_view word = argc > 1 ? argv[1] : "";
   const bool named = std::ranges::any_of(tpsim::launch::kCommandNames,
                                          [&](const auto& command) { return command.name == word; });
-  for (const auto& [name, description, program, computing_program] : tpsim::launch::kCommandNames) {
+  const bool pipeline = tpsim::launch::asks_pipeline(argc, argv);
+  for (const auto& [name, description, program, computing_program, pipeline_program] :
+       tpsim::launch::kCommandNames) {
     if (named && name != word) continue;
     CLI::App& command = *root.add_subcommand(std::string(name), std::string(description));
-    if (const tpsim::launch::LinkedCommand* const linked = tpsim::launch::find_linked(name)) {
-      linked->add(command, session, action);
+    if (const auto add = tpsim::launch::find_linked(name, pipeline)) {
+      add(command, session, action);
     } else if (named) {
       tpsim::throw_user_error(
           "{0}: is a program of its own, {1}, which is not built here; `./launch/run {0}` builds and starts "
@@ -153,7 +155,8 @@ std::vector<char*> command_line(int argc, char** argv) {
     std::vector<std::string> unread;
     for (const std::string& variable : pasted.environment) {
       const std::string name = variable.substr(0, variable.find('='));
-      if (name == "SGLANG_PP_LAYER_PARTITION" || name == "SGLANG_VLM_CACHE_SIZE_MB")
+      if (name == "SGLANG_PP_LAYER_PARTITION" || name == "SGLANG_VLM_CACHE_SIZE_MB" ||
+          name == "SGLANG_CACHE_DIT_ENABLED")
         setenv(name.c_str(), variable.c_str() + name.size() + 1, 1);
       else
         unread.push_back(name);

@@ -5,17 +5,30 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
+#include <optional>
+#include <span>
+#include <string>
 #include <system_error>
+
+#include "launch/cli/config_file.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "rank/diffusion/pipeline.h"
 
 namespace tpsim::launch {
 namespace {
 
 constexpr std::string_view kNumeric = "numeric";
 
-bool file_mentions_numeric(const std::filesystem::path& file) {
+bool is_file(const std::filesystem::path& file) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) return false;  // what is a pipe can be read once
+  return std::filesystem::is_regular_file(file, error);  // what is a pipe can be read once
+}
+
+bool file_mentions_numeric(const std::filesystem::path& file) {
+  if (!is_file(file)) return false;
   std::ifstream in(file);
   const std::string text((std::istreambuf_iterator<char>(in)), {});
   return text.find(kNumeric) != std::string::npos;
@@ -36,11 +49,48 @@ bool may_compute(int argc, const char* const* argv) {
   return false;
 }
 
+// What follows one of `flags`, or stands behind its =.
+std::optional<std::string> value_of(int argc, const char* const* argv,
+                                    std::initializer_list<std::string_view> flags) {
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view word = argv[i], name = word.substr(0, word.find('='));
+    if (std::ranges::find(flags, name) == flags.end()) continue;
+    if (name.size() < word.size()) return std::string(word.substr(name.size() + 1));
+    if (i + 1 < argc) return argv[i + 1];
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-const LinkedCommand* find_linked(std::string_view command) {
+AddCommand find_linked(std::string_view command, bool pipeline) {
   const auto at = std::ranges::find(kProgram.commands, command, &LinkedCommand::name);
-  return at == kProgram.commands.end() ? nullptr : &*at;
+  if (at == kProgram.commands.end()) return nullptr;
+  return pipeline ? at->add_pipeline : at->add;
+}
+
+bool asks_pipeline(int argc, const char* const* argv) {
+  const CommandName* const command = command_of(argc, argv);
+  if (command == nullptr || command->pipeline_program.empty()) return false;
+  if (command->name == "backends" &&
+      std::ranges::count(std::span(argv + 1, argv + argc), std::string_view("--pipeline")) > 0)
+    return true;
+  // Of a list, which `compare` takes, the first.
+  const auto is_pipeline = [](const std::string& models) {
+    return rank::is_pipeline(split_list(models).front());
+  };
+  if (const std::optional<std::string> model = value_of(argc, argv, {"--model-path", "--model"}))
+    return is_pipeline(*model);
+  const std::optional<std::string> config = value_of(argc, argv, {"--config"});
+  if (!config || !is_file(*config)) return false;
+  try {
+    for (const ConfigEntry& entry : read_config_file(*config)) {
+      if ((entry.key == "model-path" || entry.key == "model") && !entry.values.empty())
+        return is_pipeline(entry.values.front());
+    }
+  } catch (const UserError&) {
+  }  // said when the file is read in earnest
+  return false;
 }
 
 const CommandName* command_of(int argc, const char* const* argv) {
@@ -55,8 +105,9 @@ const CommandName* command_of(int argc, const char* const* argv) {
 std::string_view program_of(int argc, const char* const* argv) {
   const CommandName* const command = command_of(argc, argv);
   if (command == nullptr) return kProgram.name;
+  if (asks_pipeline(argc, argv)) return command->pipeline_program;
   const bool computes = !command->computing_program.empty() && may_compute(argc, argv);
-  if (find_linked(command->name) != nullptr && (!computes || kProgram.numeric != nullptr))
+  if (find_linked(command->name, false) != nullptr && (!computes || kProgram.numeric != nullptr))
     return kProgram.name;
   return computes ? command->computing_program : command->program;
 }

@@ -21,29 +21,33 @@ struct NumericExecution;  // launch/deployment/numeric_execution.h
 // What follows `tpsim`.
 struct CommandName {
   std::string_view name, description;
-  std::string_view program;            // the one that carries it out,
-  std::string_view computing_program;  // and the one where batches are computed; empty: none are
+  std::string_view program;                // the one that carries it out,
+  std::string_view computing_program;      // and the one where batches are computed; empty: none are
+  std::string_view pipeline_program = "";  // and that for diffusion pipelines; empty: it is not about them
 };
 
 // In the order of `tpsim --help`.
 inline constexpr CommandName kCommandNames[] = {
-    {"run", "Serve a workload on one deployment", "tpsim", "tpsim-numeric"},
+    {"run", "Serve a workload on one deployment", "tpsim", "tpsim-numeric", "tpsim"},
     {"compare",
      "Serve the same workload once per attention backend or pair, and once for each value of the lists that "
      "flags marked [list] are given, such as --tp 4,8 --page-size 1,64: the best setting, the Pareto front "
      "and a row for each (--report-dir then receives sweep.csv instead of requests.csv and steps.csv)",
-     "tpsim", "tpsim-numeric"},
+     "tpsim", "tpsim-numeric", "tpsim"},
     {"plan",
      "What to launch on --gpus so many: searches the ways to share a model among them, backends and batches "
      "for a load and its service levels, and prints the best with the commands that start them (--report-dir "
      "then receives plan.json, too)",
      "tpsim", ""},
-    {"generate", "Compute the tokens that a model generates", "tpsim-numeric", "tpsim-numeric"},
+    {"generate",
+     "Compute the tokens that a model generates; of a diffusion pipeline, the time and memory of an image or "
+     "video",
+     "tpsim-numeric", "tpsim-numeric", "tpsim"},
     {"verify", "Hold every backend, --tp and way to serve against a dense reference, by computing",
      "tpsim-numeric", "tpsim-numeric"},
     {"replay", "Carry out a recorded stream of batches on another backend or executor", "tpsim",
      "tpsim-numeric"},
-    {"backends", "What the attention backends can do, and which is chosen", "tpsim", ""},
+    {"backends", "What the attention backends can do, and which is chosen", "tpsim", "", "tpsim"},
     {"models",
      "Families of models and GPUs, and what stands behind prices of each: server, kernels or datasheet",
      "tpsim", ""},
@@ -55,11 +59,14 @@ inline constexpr CommandName kCommandNames[] = {
      "tpsim-serve-numeric"},
     {"trace", "Make, look into or convert a workload trace", "tpsim", ""}};
 
+// Declares the flags of `command`; when that was parsed, `action` becomes what carries it out and returns the
+// exit status. All of them must outlive the action.
+using AddCommand = void (*)(CLI::App& command, rank::MpiSession& session, Action& action);
+
 struct LinkedCommand {
-  std::string_view name;  // of kCommandNames
-  // Declares the flags of `command`; when that was parsed, `action` becomes what carries it out and returns
-  // the exit status. All of them must outlive the action.
-  void (*add)(CLI::App& command, rank::MpiSession& session, Action& action);
+  std::string_view name;              // of kCommandNames
+  AddCommand add;                     // for language models; null: not in this program
+  AddCommand add_pipeline = nullptr;  // for diffusion pipelines, whose flags are others
 };
 
 struct Program {
@@ -70,8 +77,12 @@ struct Program {
 
 // This one.
 extern const Program kProgram;
-// Null where this program is linked without the command.
-const LinkedCommand* find_linked(std::string_view command);
+// What adds the command to this program; null where it is linked without it.
+AddCommand find_linked(std::string_view command, bool pipeline);
+
+// Whether `argv` asks about a diffusion pipeline: by --model-path (also of --config), as SGLang's own
+// `generate` and `serve` decide, or by `backends --pipeline`.
+bool asks_pipeline(int argc, const char* const* argv);
 
 // The command that `argv` asks for: its first word, or after flags the first that names one; null for none.
 const CommandName* command_of(int argc, const char* const* argv);

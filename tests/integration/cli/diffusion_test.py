@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Diffusion pipelines from outside: `tpsim generate`, `compare`, `run` and `backends --pipeline`.
+
+Usage: diffusion_test.py TPSIM [CLASS ...]
+"""
+
+import csv
+import json
+import os
+import shlex
+
+from command_line import CommandLine, main
+
+WAN = ["--model-path", "Wan-AI/Wan2.1-T2V-14B-Diffusers", "--hardware", "h200-sxm"]
+FLUX = ["--model-path", "black-forest-labs/FLUX.1-dev", "--hardware", "h100-sxm"]
+BIG_SMALL = ["--num-gpus", "8", "--ulysses-degree", "4", "--ring-degree", "2"]
+
+
+class Pipelines(CommandLine):
+    def report(self, command, *words):
+        folder = os.path.join(self.folder, "out")
+        done = self.tpsim(command, *words, "--report-dir", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.result(folder), done
+
+    def refused(self, command, words, *expected):
+        """Exit 2, one sentence, nothing on standard output and nothing half-written."""
+        folder = os.path.join(self.folder, "refused")
+        self.assert_refused([command, *words, "--report-dir", folder], *expected)
+        self.assertFalse(os.path.exists(folder) and os.listdir(folder))
+
+
+class Generation(Pipelines):
+    def test_stages_and_operators_add_up(self):
+        for words in ([*WAN, *BIG_SMALL, "--attention-backend", "sage_attn"], FLUX, [*WAN, "--num-gpus", "2"],
+                      [*WAN, "--dit-layerwise-offload"]):
+            with self.subTest(words=words):
+                report, done = self.report("generate", *words)
+                self.assertAlmostEqual(sum(s["seconds"] for s in report["stages"]), report["seconds"],
+                                       delta=1e-6 * report["seconds"])
+                names = [s["name"] for s in report["stages"]]
+                for name in ("TextEncodingStage", "DenoisingStage", "DecodingStage"):
+                    self.assertIn(name, names)
+                for stage in report["stages"]:
+                    self.assertLessEqual(stage["peak_bytes"], report["peak_bytes"])
+                    self.assertGreaterEqual(stage["peak_bytes"], 0)
+                self.assertIn(f"{report['peak_bytes'] / 2 ** 30:.1f}", done.stdout)
+                self.assertTrue(report["fits"])
+                self.assertEqual(sorted(os.listdir(os.path.join(self.folder, "out"))), ["report.html", "report.json"])
+
+    def test_more_gpus_are_faster_and_degrees_are_as_asked(self):
+        seconds = []
+        for gpus in (1, 2, 4, 8):
+            report, _ = self.report("generate", *WAN, "--num-gpus", str(gpus), "--ulysses-degree", str(gpus))
+            seconds.append(report["seconds"])
+            self.assertEqual(report["parallelism"]["ulysses_degree"], gpus)
+            sent = sum(s["sent_bytes"] for s in report["stages"])
+            self.assertEqual(sent > 0, gpus > 1)
+        self.assertEqual(seconds, sorted(seconds, reverse=True))
+        self.assertGreater(seconds[0] / seconds[3], 4)
+
+    def test_offload_saves_memory_and_moves_weights(self):
+        resident, _ = self.report("generate", *WAN, "--component-residency", "all=resident")
+        streamed, _ = self.report("generate", *WAN, "--component-residency", "all=layerwise-offload")
+        self.assertLess(streamed["peak_bytes"], resident["peak_bytes"])
+        self.assertGreaterEqual(streamed["seconds"], resident["seconds"])
+        moved = lambda report: sum(s["host_link_bytes"] for s in report["stages"])
+        self.assertEqual(moved(resident), 0)
+        self.assertGreater(moved(streamed), 2 * 14e9)
+
+    def test_what_sglang_chooses_is_said(self):
+        report, done = self.report("generate", *WAN, "--num-gpus", "2")
+        self.assertEqual(report["parallelism"]["cfg_parallel_size"], 2)
+        self.assertIn("--cfg-parallel-size 2, chosen by SGLang", done.stdout)
+        report, done = self.report("generate", *FLUX, "--num-gpus", "2")
+        self.assertEqual(report["parallelism"]["kv_gather_degree"], 2)
+        self.assertIn("--kv-gather-degree 2, chosen by SGLang", done.stdout)
+        rows = {(a["component"], a["role"]): a for a in report["attention"]}
+        self.assertEqual(rows["transformer", "self"]["backend"], "fa")
+        self.assertIn("automatic", rows["transformer", "self"]["reason"])
+
+    def test_a_component_may_have_its_own_backend(self):
+        report, _ = self.report("generate", *WAN, "--attention-backend", "fa", "--component-attention-backends",
+                                "text_encoder=torch_sdpa,transformer.cross=torch_sdpa")
+        rows = {(a["component"], a["role"]): a["backend"] for a in report["attention"]}
+        self.assertEqual(rows["text_encoder", "self"], "torch_sdpa")
+        self.assertEqual(rows["transformer", "self"], "fa")
+        self.assertEqual(rows["transformer", "cross"], "torch_sdpa")
+
+    def test_what_does_not_fit_is_said(self):
+        report, done = self.report("generate", "--model-path", WAN[1], "--hardware", "a100-sxm", "--component-residency",
+                                   "all=resident", "--width", "3840", "--height", "2160", "--num-frames", "241")
+        self.assertFalse(report["fits"])
+        self.assertIn("Does not fit: ", done.stdout)
+
+    def test_launch_lines_of_sglang_paste(self):
+        """Of its documentation and of test/server/gpu_cases.py."""
+        for line in (
+                "sglang generate --model-path Wan-AI/Wan2.1-T2V-1.3B-Diffusers --prompt 'A cat' 'A dog' --save-output",
+                "sglang generate --model-path black-forest-labs/FLUX.1-dev --prompt 'A logo' --num-gpus 2 --ulysses-degree=2",
+                "sglang serve --model-path Qwen/Qwen-Image --port 3000",
+                "sglang serve --model-path Wan-AI/Wan2.2-T2V-A14B-Diffusers --num-gpus 4 --text-encoder-cpu-offload "
+                "--pin-cpu-memory --dit-layerwise-offload true --ulysses-degree 4",
+                "sglang serve --model-path Tongyi-MAI/Z-Image-Turbo --warmup-mode off",
+                "SGLANG_CACHE_DIT_ENABLED=true sglang generate --model-path Qwen/Qwen-Image --prompt x",
+                "sglang generate --model-path Wan-AI/Wan2.1-T2V-14B-Diffusers --attention-backend torch_sdpa "
+                "--component-attention-backends text_encoder=torch_sdpa --720p --num-frames 81 --seed 42"):
+            done = self.tpsim("generate", *shlex.split(line), "--hardware", "h200-sxm")
+            self.assertEqual(done.returncode, 0, f"{line}: {done.stderr}")
+            self.assertIn("A denoising step takes", done.stdout)
+
+    def test_a_config_file_decides_too(self):
+        config = self.write("run.yaml", "model-path: Wan-AI/Wan2.1-T2V-14B-Diffusers\nhardware: h200-sxm\n"
+                                        "dit-cpu-offload: true\nnum-gpus: 2\n")
+        done = self.tpsim("generate", "--config", config)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("component-offload", done.stdout)
+
+    def test_two_processes_say_the_same_once(self):
+        for words in (["generate", *WAN, *BIG_SMALL], ["compare", *WAN, "--num-gpus", "1,2", "--attention-backends", "fa,sage_attn"]):
+            alone = self.tpsim(*words)
+            self.assertEqual(alone.returncode, 0, alone.stderr)
+            self.assertEqual(self.tpsim(*words, processes=2).stdout, alone.stdout)
+
+
+class BadPipelines(Pipelines):
+    VALUES = {
+        "--num-gpus": ["0", "-1", "two", "1025"], "--tp-size": ["0", "3"], "--sp-degree": ["0", "3"],
+        "--ulysses-degree": ["0", "3"], "--ring-degree": ["0", "x"], "--kv-gather-degree": ["3"],
+        "--cfg-parallel-size": ["0", "5"], "--dp-size": ["0", "3"], "--enable-cfg-parallel": ["maybe"],
+        "--attention-backend": ["fa5", "", "sparge_attn"], "--component-attention-backends": ["transformer", "x=fa", "transformer.both=fa"],
+        "--attention-backend-config": ["sparsity=0.5", "{"], "--installed": ["nothing"], "--performance-mode": ["fast"],
+        "--component-residency": ["transformer", "x=resident", "transformer=away"], "--cpu-offload-components": ["x"],
+        "--layerwise-offload-components": ["x"], "--dit-cpu-offload": ["perhaps"], "--vae-tiling": ["2"],
+        "--vae-precision": ["fp8"], "--dit-precision": ["fp4"], "--text-encoder-precisions": ["int8"],
+        "--batching-mode": ["static"], "--batching-max-size": ["0"], "--batching-delay-ms": ["-1", "nan"],
+        "--width": ["0", "-8", "1"], "--height": ["99999"], "--num-frames": ["0"], "--num-inference-steps": ["0"],
+        "--guidance-scale": ["-1", "inf"], "--true-cfg-scale": ["x"], "--fps": ["0"], "--num-outputs-per-prompt": ["0"],
+        "--computed-share": ["0", "1.5", "0.5"], "--image-path": ["640x480"], "--hardware": ["h300"],
+    }
+
+    def test_each_flag_names_itself(self):
+        for flag, values in self.VALUES.items():
+            words = WAN[:2] if flag == "--hardware" else WAN
+            for value in values:
+                self.refused("generate", [*words, "--num-gpus", "8", f"{flag}={value}"] if flag != "--num-gpus"
+                             else [*words, f"{flag}={value}"], flag)
+
+    def test_what_is_not_simulated_is_refused(self):
+        for words in ("--use-fsdp-inference", "--nnodes 2", "--quantization fp8", "--lora-path x", "--backend diffusers",
+                      "--enable-teacache", "--enable-spectrum", "--transformer-path x", "--enable-breakable-cuda-graph",
+                      "--vae-config.use-parallel-decode"):
+            self.refused("generate", [*WAN, *words.split()], words.split()[0])
+        for words in ("--use-fsdp-inference false", "--nnodes 1", "--backend auto", "--vae-slicing false"):
+            done = self.tpsim("generate", *WAN, *words.split())
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_traces(self):
+        for line in ("{}", "[]", '{"timestamp": -1}', '{"timestamp": 0, "width": 0}', '{"timestamp": 0, "steps": 3}',
+                     '{"timestamp": 0, "num_frames": 1.5}', "x"):
+            self.refused("run", [*WAN, "--trace", self.trace(line + "\n")], "trace.jsonl:1")
+        self.refused("run", [*WAN, "--trace", self.trace("")], "--trace")
+        self.refused("run", [*WAN, "--request-rate", "0"], "--request-rate")
+        self.refused("run", [*WAN, "--goodput", "ttft:5"], "--goodput")
+
+    def test_lists_are_for_compare(self):
+        self.refused("generate", [*WAN, "--num-gpus", "1,2"], "--num-gpus")
+        self.refused("compare", [*WAN, "--attention-backends", "fa,nothing"], "--attention-backends")
+        self.refused("compare", [*WAN, "--resolutions", "480p,big"], "--resolutions")
+        self.refused("compare", [*WAN, "--num-gpus", "8", "--ulysses-degree", "3,5"], "--ulysses-degree")
+
+
+class Comparison(Pipelines):
+    def test_the_best_ties_and_what_is_refused(self):
+        report, done = self.report("compare", *WAN, "--attention-backends", "fa,torch_sdpa,sage_attn,video_sparse_attn",
+                                   "--attention-backend-config", "sparsity=0.9", "--num-gpus", "1,2,4",
+                                   "--ulysses-degree", "1,2,4", "--resolutions", "480p,720p")
+        self.assertEqual(len(report["runs"]) + len(report["refused"]), 4 * 3 * 3 * 2)
+        self.assertEqual(len(report["runs"]), 4 * 3 * 2)
+        self.assertEqual([b["workload"] for b in report["best"]], ["480p", "720p"])
+        for best in report["best"]:
+            runs = [run for run in report["runs"] if run["workload"] == best["workload"]]
+            self.assertEqual(min(run["seconds"] for run in runs), best["seconds"])
+            self.assertEqual(sum(run["best"] for run in runs), 1)
+            self.assertAlmostEqual(runs[0]["speedup"], 1)
+            for run in runs:
+                self.assertEqual(run["tie"], not run["best"] and run["seconds"] <= 1.01 * best["seconds"])
+                self.assertAlmostEqual(run["gpu_seconds_per_output"], run["seconds"] * run["num_gpus"], places=6)
+        self.assertEqual(done.stdout.count("\n* "), 2)
+        seconds = {run["label"]: run["seconds"] for run in report["runs"] if run["workload"] == "720p"}
+        one = lambda name: seconds[f"--num-gpus 1, --ulysses-degree 1, {name}"]
+        self.assertLess(one("video_sparse_attn"), one("fa"))
+        self.assertLess(one("fa"), one("torch_sdpa"))
+
+    def test_each_run_is_that_of_generate(self):
+        report, _ = self.report("compare", *FLUX, "--num-gpus", "1,2,4", "--resolutions", "1024,2048")
+        for run in report["runs"]:
+            width = run["settings"]["--resolutions"]
+            alone, _ = self.report("generate", *FLUX, "--num-gpus", str(run["num_gpus"]), "--width", width, "--height", width)
+            self.assertEqual(alone["seconds"], run["seconds"])
+
+
+class PipelineLoad(Pipelines):
+    def test_a_load_is_served(self):
+        one, _ = self.report("generate", *WAN)
+        report, _ = self.report("run", *WAN, "--num-prompts", "4", "--max-concurrency", "1")
+        self.assertAlmostEqual(report["latency"]["mean"], one["seconds"])
+        self.assertAlmostEqual(report["duration_seconds"], 4 * one["seconds"])
+        report, _ = self.report("run", *WAN, "--num-prompts", "4", "--num-gpus", "2", "--dp-size", "2", "--goodput", "e2e:1")
+        self.assertAlmostEqual(report["duration_seconds"], 2 * one["seconds"])
+        self.assertEqual(report["goodput_share"], 0)
+        self.assertAlmostEqual(report["busy_fraction"], 1)
+
+    def test_a_trace_and_batches(self):
+        lines = [{"timestamp": 0.1 * i, "width": 1024 if i % 2 else 512, "height": 512, "num_inference_steps": 20} for i in range(8)]
+        trace = self.trace("".join(json.dumps(line) + "\n" for line in lines))
+        slow, _ = self.report("run", *FLUX, "--trace", trace)
+        fast, _ = self.report("run", *FLUX, "--trace", trace, "--batching-max-size", "4", "--batching-delay-ms", "1000")
+        with open(os.path.join(self.folder, "out", "requests.csv")) as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 8)
+        self.assertEqual({row["width"] for row in rows}, {"512", "1024"})
+        self.assertEqual(max(int(row["batch"]) for row in rows), 4)
+        for row in rows:
+            self.assertGreaterEqual(float(row["start"]), float(row["arrival"]))
+            self.assertGreater(float(row["end"]), float(row["start"]))
+        self.assertLess(fast["duration_seconds"], slow["duration_seconds"] * 1.2)
+
+    def test_a_slower_rate_waits_less(self):
+        waits = [self.report("run", *FLUX, "--num-prompts", "40", "--request-rate", rate)[0]["waiting"]["mean"]
+                 for rate in ("10", "0.1", "0.01")]
+        self.assertEqual(waits, sorted(waits, reverse=True))
+
+
+class PipelineBackends(Pipelines):
+    def test_the_matrix_and_the_choice(self):
+        done = self.tpsim("backends", "--pipeline")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in ("fa3, fa4", "sliding_tile_attn", "CUDA", "NPU", "sparsity"):
+            self.assertIn(name, done.stdout)
+        done = self.tpsim("backends", "--pipeline", *WAN, "--json")
+        rows = json.loads(done.stdout)["chosen"]["h200-sxm"]
+        self.assertIn(("transformer", "fa"), {(row["Component"], row["Backend"]) for row in rows})
+        every = json.loads(self.tpsim("backends", "--model-path", WAN[1], "--json").stdout)["chosen"]
+        on = lambda gpu: next(row["Backend"] for row in every[gpu] if row["Component"] == "transformer")
+        self.assertEqual([on("h200-sxm"), on("b200"), on("rtx-pro-6000"), on("mi300x")],
+                         ["fa", "dynamic_cudnn_sdpa", "torch_sdpa", "aiter"])
+
+    def test_language_models_go_the_other_way(self):
+        self.assertIn("fa3", self.tpsim("backends").stdout)
+        self.assertEqual(self.tpsim("--print-program", "generate", "--model-path", "llama-3.1-8b").stdout, "tpsim-numeric\n")
+        self.assertEqual(self.tpsim("--print-program", "generate", *WAN).stdout, "tpsim\n")
+        self.assertEqual(self.tpsim("--print-program", "run", "--executor", "numeric", "--model-path=llama-3.1-8b").stdout,
+                         "tpsim-numeric\n")
+
+
+if __name__ == "__main__":
+    main()
