@@ -23,6 +23,7 @@
 #include "launch/error_bands/residuals.h"
 #include "launch/flags/server_args.h"
 #include "launch/lab/measurements/measurement_formats.h"
+#include "launch/lab/passes/diffusion_passes.h"
 #include "launch/lab/served/measurement_flags.h"
 #include "launch/lab/validation/leave_one_out.h"
 #include "launch/lab/validation/predict_load.h"
@@ -54,8 +55,10 @@ void declare(FlagSet& flags, ValidateArgs& args) {
   flags.add_list(
       "--measurements", "FILE",
       "measured loads, one or more files: requests.csv of a measured server (servers.jsonl, batches.csv and "
-      "models/ beside it), a client's JSON lines (NAME.info.json and NAME.log beside them), or CSV with a "
-      "row a load or a benchmark; gzip is accepted (default: all servers of tests/calibration/measured)",
+      "models/ beside it), a client's JSON lines (NAME.info.json and NAME.log beside them), CSV with a "
+      "row a load or a benchmark, or NAME.json with a list of passes of diffusion pipelines; gzip is "
+      "accepted "
+      "(default: all servers of tests/calibration/measured)",
       [&args](std::string_view, const std::vector<std::string>& values) { args.measurements = values; });
   flags.add_value(
       "--kernels", "DIR",
@@ -97,6 +100,7 @@ std::vector<std::string> own_measurements() {
 struct Tasks {
   std::vector<MeasuredLoad> loads;
   std::vector<KernelTask> kernels;
+  std::vector<std::string> passes;  // files, which take no time
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(loads.size() + kernels.size()); }
 };
@@ -113,6 +117,10 @@ Tasks read_all(const ValidateArgs& args) {
   if (!args.kernels.empty()) tasks.kernels = kernel_tasks(args.kernels);
   std::vector<MeasuredLoad>& loads = tasks.loads;
   for (const std::string& file : files) {
+    if (holds_diffusion_passes(file)) {
+      tasks.passes.push_back(file);
+      continue;
+    }
     std::vector<MeasuredLoad> more = read_measurements(file, args.options);
     std::move(more.begin(), more.end(), std::back_inserter(loads));
   }
@@ -224,6 +232,8 @@ int schedule(const ValidateArgs& args, std::uint32_t threads, rank::TaskFarm& fa
   if (left_out) *validation.mutable_leave_one_out() = std::move(*left_out);
   for (const proto::Validation& table : tables) validation.mutable_kernels()->MergeFrom(table.kernels());
   validation.set_stopped_early(!all);
+  for (const std::string& file : tasks.passes)
+    predict_diffusion_passes(file, args.options.hardware, validation);
   {
     const StopFlag::Writing writing;
     output.write(validation);

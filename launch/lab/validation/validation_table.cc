@@ -33,6 +33,7 @@ std::string rows_table(const proto::Validation& validation, bool colour) {
   const bool cached = std::ranges::any_of(validation.rows(), &proto::ValidatedRow::has_cached_tokens);
   if (cached) append(table.rows.back(), {"cached tok", "of"});
   for (const proto::ValidatedRow& row : validation.rows()) {
+    if (row.has_ms() || row.has_attention_ms()) continue;
     Cells cells = {name_of(row)};
     for (const RowFigure& figure : row_figures()) {
       const proto::MeasuredFigure& of = (row.*figure.get)();
@@ -47,6 +48,34 @@ std::string rows_table(const proto::Validation& validation, bool colour) {
       append(cells, {"", ""});
     table.rows.push_back(std::move(cells));
   }
+  return to_text(table, colour);
+}
+
+// Passes of diffusion pipelines; empty without any.
+std::string passes_table(const proto::Validation& validation, bool colour) {
+  TextTable table;
+  table.rows.push_back(
+      {"a pass: predicted, measured and their ratio", "ms", "of", "x", "attention ms", "of", "x"});
+  double errors = 0, attention_errors = 0;
+  int count = 0, attention_count = 0;
+  const auto add = [](Cells& cells, bool has, const proto::MeasuredFigure& figure, double& sum, int& rows) {
+    if (!has) return append(cells, kNothing);
+    const double ratio = figure.predicted() / figure.measured();
+    sum += std::abs(ratio - 1);
+    ++rows;
+    append(cells, {format_figure(figure.predicted()), format_figure(figure.measured()),
+                   fmt::format("{:.3f}", ratio)});
+  };
+  for (const proto::ValidatedRow& row : validation.rows()) {
+    if (!row.has_ms() && !row.has_attention_ms()) continue;
+    Cells cells = {name_of(row)};
+    add(cells, row.has_ms(), row.ms(), errors, count);
+    add(cells, row.has_attention_ms(), row.attention_ms(), attention_errors, attention_count);
+    table.rows.push_back(std::move(cells));
+  }
+  if (table.rows.size() == 1) return "";
+  table.rows.push_back({"mean error, %", "", "", count > 0 ? percent(errors / count) : "", "", "",
+                        attention_count > 0 ? percent(attention_errors / attention_count) : ""});
   return to_text(table, colour);
 }
 
@@ -235,7 +264,9 @@ std::string kernels_table(const proto::Validation& validation, bool colour) {
 
 std::string validation_table(const proto::Validation& validation, bool colour) {
   std::vector<std::string> parts;
-  if (!validation.rows().empty()) {
+  const std::string passes = passes_table(validation, colour);
+  if (!passes.empty()) parts.push_back(passes);
+  if (!validation.groups().empty()) {  // there are loads
     parts.push_back(rows_table(validation, colour));
     parts.push_back(groups_table(validation, colour));
     if (validation.has_leave_one_out())
