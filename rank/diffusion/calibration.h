@@ -11,7 +11,7 @@ inline constexpr double kLaunch = 1.04;
 // What the exchanges of one attention layer take of the host, in launches: all-to-alls of queries, keys,
 // values and output; a hop of a ring (sends, merging); the gather of keys and values (not measured: as two
 // collectives). The same source.
-inline constexpr double kUlyssesLaunches = 7, kRingLaunches = 16, kGatherLaunches = 4;
+inline constexpr double kUlyssesLaunches = 1, kRingLaunches = 16, kGatherLaunches = 4;
 // The sampler's own kernels of a step, and a request's preparation (TimestepPreparationStage and the like of
 // SGLang's CI on H100: 2 to 30 ms); not fitted.
 inline constexpr double kStepLaunches = 15;
