@@ -254,5 +254,40 @@ class PipelineBackends(Pipelines):
                          "tpsim-numeric\n")
 
 
+class MeasuredPasses(Pipelines):
+    """`tpsim validate` of single passes: SGLang 0.5.12's own on H200s, and Wan's VAE of Diffusers on an H100."""
+
+    ROWS = [{"model": "wan2.1-1.3b", "case": "480p81", "mode": "one", "backend": "fa", "ms": 435.7, "attention_ms": 304.8},
+            {"model": "wan2.1-1.3b", "case": "480p81", "mode": "ulysses2", "backend": "fa", "ms": 216.7, "attention_ms": 126.3},
+            {"model": "flux.1-dev", "case": "1024", "mode": "one", "backend": "torch_sdpa", "ms": 144.2, "attention_ms": 45.8},
+            {"model": "flux.1-dev", "case": "1024", "sdpa": "cudnn", "ms": 170.4, "attention_ms": 23.7},
+            {"what": "wan vae decode", "case": "480p17", "dtype": "torch.bfloat16", "ms": 349.3},
+            {"model": "no-such-model", "case": "1024", "mode": "one", "backend": "fa", "ms": 1}]
+
+    def write(self, text):
+        path = os.path.join(self.folder, "passes.json")
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def test_they_are_near(self):
+        folder = os.path.join(self.folder, "out")
+        done = self.tpsim("validate", "--measurements", self.write(json.dumps(self.ROWS)), "--report-dir", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "validation.json")) as file:
+            found = json.load(file)
+        self.assertEqual(len(found["rows"]), 5)
+        self.assertIn("no-such-model", found["not_asked"][0]["reason"])
+        self.assertNotIn("ms", found["rows"][3])  # Diffusers' own module: attention alone
+        for row in found["rows"]:
+            for figure in ("ms", "attention_ms"):
+                if figure in row:
+                    self.assertAlmostEqual(row[figure]["predicted"] / row[figure]["measured"], 1, delta=0.12, msg=row["id"])
+
+    def test_what_is_wrong_is_said(self):
+        for text, expected in (("{", "JSON list"), ("[1]", "entry 1"), ('[{"ms": 1}]', "entry 1")):
+            self.assert_refused(["validate", "--measurements", self.write(text)], "--measurements", expected)
+
+
 if __name__ == "__main__":
     main()
