@@ -8,9 +8,10 @@
 
 namespace tpsim::rank::catalogue {
 
-// kind: "models", "drafts" (heads that draft for one of the models), "hardware", "hosts", "pipelines" (diffusion pipelines), "ranges" (by GPU,
-// how large calls were measured), "residuals" (how far off measured loads were), or "attention/GPU": names
-// are then backends, and texts the coefficients that were fitted to theirs on that GPU.
+// kind: "models", "drafts" (heads that draft for one of the models), "hardware", "hosts", "pipelines"
+// (diffusion pipelines), "ranges" (by GPU, how large calls were measured), "residuals" (how far off measured
+// loads were), or "attention/GPU": names are then backends, and texts the coefficients that were fitted to
+// theirs on that GPU.
 std::optional<std::string_view> find(std::string_view kind, std::string_view name);
 // Names of a kind, sorted.
 std::vector<std::string> names(std::string_view kind);
