@@ -7,11 +7,11 @@ namespace tpsim::rank::diffusion {
 // A kernel's launch by SGLang's modules, in those of the profile's (kernel_launch_seconds, 46 us on the
 // measured H200s): passes of ../shared/data/diffusion/sglang_dit.json that wait for the host, one and two
 // GPUs.
-inline constexpr double kLaunch = 1.04;
+inline constexpr double kLaunch = 0.957;
 // What the exchanges of one attention layer take of the host, in launches: all-to-alls of queries, keys,
-// values and output; a hop of a ring (sends, merging); the gather of keys and values (not measured: as two
-// collectives). The same source.
-inline constexpr double kUlyssesLaunches = 1, kRingLaunches = 16, kGatherLaunches = 4;
+// values and output; a hop of a ring (sends, merging); the gather of keys and values (not measured: half of
+// the former), copies included. The same source: 0.45 and 0.95 ms a layer.
+inline constexpr double kUlyssesLaunches = 10, kRingLaunches = 21, kGatherLaunches = 5;
 // The sampler's own kernels of a step, and a request's preparation (TimestepPreparationStage and the like of
 // SGLang's CI on H100: 2 to 30 ms); not fitted.
 inline constexpr double kStepLaunches = 15;
@@ -28,11 +28,6 @@ inline constexpr double kPermuted = 2;
 // Of a ring's hop, what is not hidden behind the attention of the one before, of the transfer's own time.
 inline constexpr double kRingExposed = 1;
 
-// --- power ---
-// A pass of so many seconds on the device is not slowed by the board's power limit, and from so many on
-// wholly (attention/diffusion/dense_kernel.cc has the same of attention alone).
-inline constexpr double kUnlimited = 0.13, kLimited = 0.25;
-
 // --- compilation ---
 // torch.compile: what it leaves of kernels between products and attention, and of launches. xDiT, FLUX.1 on
 // an H100: 28 steps take 6.70 s eager and 4.29 compiled (docs/performance/flux.md; F0488, F0489 of
@@ -40,15 +35,24 @@ inline constexpr double kUnlimited = 0.13, kLimited = 0.25;
 inline constexpr double kCompiled = 0.5;
 
 // --- VAE ---
-// Of the dense rate of 16 bit, what convolutions reach, 2D and of video, in 16 bit and fp32 (TF32); and times
-// the bytes of kernels between them, what they take (h100-sxm_diffusion.json, vae_encoder.json).
+// By profiles of Diffusers' classes on an H100 (tests/calibration/measured/h100-sxm_diffusion.json: 23 rows),
+// of the dense rate of 16 bit: convolutions of `channels` (the fewer of inputs and outputs), which grow with
+// them where the VAE's are multiples of 128, and do not where they are not (Wan's 96, Qwen-Image's); less in
+// 2D, and in fp32 (TF32). And times the bytes of kernels between them at 16 bit, what they take in 16 bit and
+// in fp32.
 struct VaeRates {
-  double convolution, fp32_convolution, traffic, fp32_traffic;
+  double convolution, fp32, traffic, fp32_traffic;
 };
-inline constexpr VaeRates kVae2d{
-    .convolution = 0.5, .fp32_convolution = 0.25, .traffic = 2, .fp32_traffic = 1.2};
-inline constexpr VaeRates kVaeVideo{
-    .convolution = 0.3, .fp32_convolution = 0.15, .traffic = 2, .fp32_traffic = 1.2};
+inline constexpr VaeRates kVae2d{.convolution = 0.76, .fp32 = 0.55, .traffic = 6.7, .fp32_traffic = 3.75};
+inline constexpr VaeRates kVaeWan{.convolution = 1, .fp32 = 0.48, .traffic = 6.2, .fp32_traffic = 3.5};
+inline constexpr VaeRates kVaeLtx{.convolution = 1, .fp32 = 0.48, .traffic = 5.5, .fp32_traffic = 3.1};
+// All frames at once, padded before each convolution.
+inline constexpr VaeRates kVaeHunyuan{
+    .convolution = 0.85, .fp32 = 0.48, .traffic = 12.8, .fp32_traffic = 7.2};
+inline constexpr double kOddChannels = 0.29;
+inline constexpr struct {
+  double channels, share;
+} kConvolutions[] = {{128, 0.42}, {256, 0.62}, {512, 0.7}, {1024, 0.75}};
 // Attention of one wide head: FLUX.1's VAE at 1024 x 1024, 4.5 ms in 16 bit, 13.9 in fp32.
 inline constexpr double kWideAttention = 0.125, kFp32WideAttention = 0.04;
 

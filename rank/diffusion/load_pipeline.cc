@@ -199,7 +199,12 @@ PipelineConfig load_pipeline(const std::string& model_path) {
   parts->family = found.family;
   parts->row = &row;
   parts->vae_decode_bytes = row.vae_decode_bytes;
-  parts->boundary = reader.real("boundary_ratio", 1, 0, 1);
+  // Noise above the boundary falls to the first of two transformers: of a linear schedule that is shifted,
+  // the steps above that noise. SGLang's flow_shift (configs/pipeline_configs/wan.py), or 3, as it has by
+  // default.
+  const double boundary = reader.real("boundary_ratio", 1, 0, 1);
+  const double shift = ConfigReader(description.json, description.where).real("flow_shift", 3, 1, 100);
+  parts->first_share = 1 - boundary / (shift - boundary * (shift - 1));
   PipelineConfig config;
   config.name = description.name;
   config.class_name = class_name;

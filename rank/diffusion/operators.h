@@ -19,6 +19,7 @@ struct PassOperator {
   double rows = 0;
   std::uint64_t n = 0, k = 0;
   Cut cut = Cut::kWhole;
+  double channels = 0;  // convolution: inputs
   double elements = 0;  // elementwise: read and written
   // Attention. Joint self-attention: `text` of the keys are no image tokens. Heads before any cut.
   double queries = 0, keys = 0, text = 0;
@@ -67,9 +68,16 @@ class OperatorList {
                           .heads = heads,
                           .head_dim = head_dim});
   }
-  void convolution(double positions, std::uint64_t k, std::uint64_t n, double times = 1) {
-    operators_.push_back(
-        {.kind = PassOperator::Kind::kConvolution, .times = times, .rows = positions, .n = n, .k = k});
+  // `taps` of a kernel: 9 of 3 x 3, 27 with 3 frames.
+  void convolution(double positions, std::uint64_t in, std::uint64_t taps, std::uint64_t n,
+                   double times = 1) {
+    const std::uint64_t k = in * taps;
+    operators_.push_back({.kind = PassOperator::Kind::kConvolution,
+                          .times = times,
+                          .rows = positions,
+                          .n = n,
+                          .k = k,
+                          .channels = static_cast<double>(in)});
     weights(static_cast<double>(k * n + n) * times);
   }
   void weights(double elements) { parameters_ += elements; }

@@ -3,13 +3,31 @@
 #include <algorithm>
 #include <cmath>
 
-#include "proto/coefficients.h"
-
 namespace tpsim::rank {
 namespace {
 
 using OperatorKind = PassOperator::Kind;
 namespace constants = diffusion;
+
+// Of the dense rate of 16 bit.
+double convolution_share(const PassOperator& op, const PassSetting& s) {
+  double share = constants::kOddChannels;
+  if (s.even_channels) {
+    const double channels = std::min(static_cast<double>(op.n), op.channels);
+    share = std::begin(constants::kConvolutions)->share;
+    const auto* below = std::begin(constants::kConvolutions);
+    for (const auto& at : constants::kConvolutions) {
+      if (channels < at.channels) break;
+      share = at.share;
+      below = &at;
+    }
+    if (const auto* const above = below + 1;
+        channels > below->channels && above != std::end(constants::kConvolutions))
+      share += (above->share - below->share) * std::log2(channels / below->channels);
+  }
+  if (s.vae != nullptr) share *= s.vae->convolution * (s.fp32 ? s.vae->fp32 : 1);
+  return share;
+}
 
 }  // namespace
 
@@ -45,17 +63,17 @@ struct PassPrice::Sum {
     cost.add(name, kernel, times);
     launches += kernel.launches * times;
   }
+  // Kernels whose launches are counted with the exchange.
+  void exchange(std::string_view name, const KernelCost& kernel, double times) {
+    cost.add(name, kernel, times);
+  }
 };
 
 PassPrice::PassPrice(const proto::HardwareProfile& profile)
     : costs_(profile),
       clock_(profile),
       dense_flops_(profile.dense_flops_bf16()),
-      bandwidth_(profile.memory_bandwidth()),
-      sustained_flops_(0) {
-  if (find_efficiency(profile, kPowerClass) != nullptr)
-    sustained_flops_ = operator_coefficients(profile, kPowerClass).compute * dense_flops_;
-}
+      bandwidth_(profile.memory_bandwidth()) {}
 
 KernelCost PassPrice::product(const PassOperator& op, const PassSetting& setting) const {
   const std::uint64_t tp = setting.tp;
@@ -117,11 +135,11 @@ void PassPrice::self_attention(const PassOperator& op, const PassSetting& s, Sum
   if (sp <= 1) return;
   const double row = s.batch * heads * op.head_dim * kElement;  // bytes of a token
   const auto copies = [&](double bytes, double times) {
-    sum.add("elementwise", costs_.elementwise(2 * constants::kPermuted * bytes), times);
+    sum.exchange("elementwise", costs_.elementwise(2 * constants::kPermuted * bytes), times);
   };
   if (s.ulysses > 1) {
     const double bytes = own * row;
-    sum.add("ulysses all-to-all", costs_.all_to_all(bytes, s.ulysses), 4 * op.times);
+    sum.exchange("ulysses all-to-all", costs_.all_to_all(bytes, s.ulysses), 4 * op.times);
     sum.cost.sent += 4 * op.times * bytes * (s.ulysses - 1) / s.ulysses;
     copies(bytes, 8 * op.times);
     sum.host_launches += constants::kUlyssesLaunches * op.times;
@@ -131,7 +149,7 @@ void PassPrice::self_attention(const PassOperator& op, const PassSetting& s, Sum
     const KernelCost send = costs_.send(keys);
     KernelCost exposed = send;
     exposed.seconds = std::max(send.seconds - attention, 0.0) + constants::kRingExposed * send.seconds;
-    sum.add("ring", exposed, op.times * (hops - 1));
+    sum.exchange("ring", exposed, op.times * (hops - 1));
     sum.cost.sent += op.times * (hops - 1) * keys;
     // Partial outputs, merged in fp32.
     copies(call.queries * row / s.ulysses, 2.5 * op.times * (hops - 1));
@@ -140,30 +158,21 @@ void PassPrice::self_attention(const PassOperator& op, const PassSetting& s, Sum
   }
   if (s.kv_gather > 1) {
     const double bytes = 2 * own * row;
-    sum.add("kv gather", costs_.all_gather(bytes, s.kv_gather), op.times);
+    sum.exchange("kv gather", costs_.all_gather(bytes, s.kv_gather), op.times);
     sum.cost.sent += op.times * bytes * (s.kv_gather - 1);
     copies(bytes, op.times);
     sum.host_launches += constants::kGatherLaunches * op.times;
   }
 }
 
-double PassPrice::limited_share(double device) const {
-  if (sustained_flops_ <= 0) return 0;
-  return std::clamp((device - constants::kUnlimited) / (constants::kLimited - constants::kUnlimited), 0.0,
-                    1.0);
-}
-
 PassCost PassPrice::price(const OperatorList& list, const PassSetting& s) const {
   Sum sum;
   const double element = s.fp32 ? 4 : kElement;
-  double product_flops = 0, product_seconds = 0;
   for (const PassOperator& op : list.operators()) {
     switch (op.kind) {
       case OperatorKind::kProduct: {
         const KernelCost cost = product(op, s);
         sum.add("gemm", cost, op.times);
-        product_flops += cost.flops * op.times;
-        product_seconds += cost.seconds * op.times;
         if (op.cut != Cut::kInputs || s.tp == 1) break;
         const double bytes = op.rows * static_cast<double>(op.n) * element;
         sum.add("all-reduce", costs_.all_reduce(bytes, s.tp), op.times);
@@ -198,7 +207,7 @@ PassCost PassPrice::price(const OperatorList& list, const PassSetting& s) const 
       case OperatorKind::kConvolution: {
         KernelCost cost;
         cost.flops = 2 * op.rows * static_cast<double>(op.n) * static_cast<double>(op.k);
-        const double share = s.vae == nullptr ? 0.3 : s.fp32 ? s.vae->fp32_convolution : s.vae->convolution;
+        const double share = convolution_share(op, s);
         cost.bytes = element * op.rows * static_cast<double>(op.n);
         cost.seconds = std::max(cost.flops / (share * dense_flops_), costs_.elementwise(cost.bytes).seconds);
         cost.launches = 1;
@@ -209,17 +218,10 @@ PassCost PassPrice::price(const OperatorList& list, const PassSetting& s) const 
   }
   PassCost cost = std::move(sum.cost);
   for (const OperatorShare& o : cost.operators) cost.device += o.seconds;
-  if (const double limited = limited_share(cost.device); limited > 0 && !s.fp32) {
-    KernelCost more;
-    more.seconds = limited * std::max(product_flops / sustained_flops_ - product_seconds, 0.0);
-    cost.add("gemm", more);
-    cost.device += more.seconds;
-  }
   double launches = s.issued > 0 ? s.issued : sum.launches;
   if (s.compile) launches *= constants::kCompiled;
-  const IssuedTime time =
-      clock_.eager(cost.device, launches,
-                   (launches * s.launch + sum.host_launches * constants::kLaunch) * clock_.launch_seconds());
+  const IssuedTime time = clock_.eager(cost.device, launches,
+                                       (launches * s.launch + sum.host_launches) * clock_.launch_seconds());
   cost.device = time.device;
   cost.host = time.issue;
   cost.seconds = time.seconds();

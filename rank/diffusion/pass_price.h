@@ -29,6 +29,7 @@ struct PassSetting {
   double launch = diffusion::kLaunch;  // a kernel's, in the profile's launches
   double issued = 0;                   // kernels in all; 0: those that are listed
   const diffusion::VaeRates* vae = nullptr;
+  bool even_channels = false;  // of a VAE, all multiples of 128
 };
 
 // What a pass takes, before memory.
@@ -52,11 +53,10 @@ class PassPrice {
   KernelCost product(const PassOperator& op, const PassSetting& setting) const;
   void self_attention(const PassOperator& op, const PassSetting& setting, Sum& sum) const;
   KernelCost plain_attention(const PassOperator& op, const PassSetting& setting) const;
-  double limited_share(double device) const;
 
   OperatorCosts costs_;
   PassClock clock_;
-  double dense_flops_, bandwidth_, sustained_flops_;
+  double dense_flops_, bandwidth_;
 };
 
 }  // namespace tpsim::rank

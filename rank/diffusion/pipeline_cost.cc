@@ -7,6 +7,7 @@
 #include "rank/diffusion/pass_price.h"
 #include "rank/diffusion/pipeline.h"
 #include "rank/diffusion/pipeline_parts.h"
+#include "rank/diffusion/placement.h"
 
 namespace tpsim::rank {
 namespace {
@@ -15,9 +16,31 @@ namespace constants = diffusion;
 
 constexpr std::uint32_t kTypicalPrompt = 64;  // tokens, where an encoder does not pad
 constexpr double kReferenceArea =
-    1024.0 * 1024;                              // that pipelines resize input images to (Qwen-Image, FLUX.2)
-constexpr double kConditionArea = 384.0 * 384;  // that Qwen-Image-Edit-Plus shows its encoder
-constexpr double kAudioLatents = 25;            // a second (LTX-2: 16 kHz, hops of 160, 4 of them a latent)
+    1024.0 * 1024;  // that pipelines resize input images to (Qwen-Image, FLUX.2)
+constexpr double kVisionPatch = 14, kMergedPatches = 4;  // of Qwen2.5-VL, a side; patches a token
+constexpr double kAudioLatents = 25;  // a second (LTX-2: 16 kHz, hops of 160, 4 of them a latent)
+
+PassSetting vae_pass(const VaeConfig& vae, double bytes) {
+  PassSetting setting;
+  setting.fp32 = bytes == 4;
+  switch (vae.kind) {
+    case VaeConfig::Kind::k2d:
+      setting.vae = &constants::kVae2d;
+      break;
+    case VaeConfig::Kind::kWan:
+      setting.vae = &constants::kVaeWan;
+      break;
+    case VaeConfig::Kind::kHunyuan:
+      setting.vae = &constants::kVaeHunyuan;
+      break;
+    case VaeConfig::Kind::kLtx:
+      setting.vae = &constants::kVaeLtx;
+      break;
+  }
+  setting.even_channels = std::ranges::all_of(vae.decoder, [](std::uint64_t c) { return c % 128 == 0; });
+  setting.launch = constants::kPlainLaunch * constants::kVaeKernels;
+  return setting;
+}
 
 StageCost named(std::string name, std::string component = {}) {
   StageCost stage;
@@ -48,50 +71,18 @@ class PipelineCost::Impl {
   double prompt_tokens(const GenerationRequest& request) const {
     return request.prompt_tokens > 0 ? request.prompt_tokens : kTypicalPrompt;
   }
+  double vision_patches(const GenerationRequest& request) const;
   StageCost encode(const GenerationRequest& request, ComponentKind kind, std::string name) const;
   StageCost encode_images(const GenerationRequest& request) const;
   StageCost denoise(const GenerationRequest& request, double& step_seconds) const;
-  PassSetting vae_setting(double bytes) const;
-  Residency residency(std::string_view component) const {
-    const auto at = plan_.residency.find(component);
-    return at == plan_.residency.end() ? Residency::kResident : at->second;
+  PassSetting vae_setting(double bytes) const { return vae_pass(config_.parts->vae, bytes); }
+  void hold(StageCost& stage, std::string_view running, double live) const {
+    stage.peak_bytes = std::max(stage.peak_bytes, placement_.held_bytes(running) + live);
   }
-  const PipelineComponent& component(std::string_view name) const {
-    return *std::ranges::find(config_.components, name, &PipelineComponent::name);
-  }
-  // Of one GPU.
-  double weight_bytes(const PipelineComponent& c) const {
-    const double cut = c.kind == ComponentKind::kTransformer || sharded(c) ? plan_.tp : 1;
-    return static_cast<double>(c.parameters) * c.bytes_per_parameter / cut;
-  }
-  // T5 is cut over the GPUs of a plan where it streams in fp32 (Wan: on two GPUs its stage takes no longer
-  // than on one, PUBLISHED.md); other text encoders only with the transformer.
-  bool sharded(const PipelineComponent& c) const {
-    return c.kind == ComponentKind::kTextEncoder && plan_.tp > 1;
-  }
-  double text_cut(const PipelineComponent& c) const {
-    return c.kind == ComponentKind::kTextEncoder && c.bytes_per_parameter == 4 ? plan_.num_gpus / plan_.dp
-                                                                               : 1;
-  }
-  // Without the tables that lie outside of the layers, which stay.
-  double streamed_bytes(const PipelineComponent& c) const {
-    const auto encoder = config_.parts->encoders.find(c.name);
-    const double tables = encoder == config_.parts->encoders.end()
-                              ? 0
-                              : encoder_table_parameters(encoder->second) * c.bytes_per_parameter;
-    return (weight_bytes(c) - tables) / text_cut(c);
-  }
-  double host_link() const {
-    return constants::kHostLink / std::min(plan_.num_gpus, constants::kHostLinkSharers);
-  }
-  // What moving `c` adds to `passes` passes of `pass`.
-  void move(const PipelineComponent& c, const PassCost& pass, double passes, StageCost& stage) const;
-  double held_bytes(std::string_view running) const;
-  void finish(StageCost& stage, std::string_view running, double live) const;
-
   PipelineConfig config_;
   PipelinePlan plan_;
   proto::HardwareProfile profile_;
+  Placement placement_{config_, plan_};
   PassPrice price_;
   std::map<std::string, Attentions, std::less<>> attention_;
 };
@@ -121,6 +112,15 @@ PipelineCost::Impl::Impl(const PipelineConfig& config, const PipelinePlan& plan,
   }
 }
 
+// Of the input images, as the text encoder sees them (Qwen-Image's edit models, of which the transformer sees
+// what comes out, too).
+double PipelineCost::Impl::vision_patches(const GenerationRequest& request) const {
+  const PipelineRow& row = *config_.parts->row;
+  if (!row.needs_image || row.image_shown == 0) return 0;
+  return static_cast<double>(request.images.size()) *
+         std::floor(row.image_shown / kVisionPatch / kVisionPatch);
+}
+
 PassShape PipelineCost::Impl::shape(const TransformerConfig& t, const GenerationRequest& request) const {
   const PipelineParts& parts = *config_.parts;
   const LatentShape latents =
@@ -142,6 +142,7 @@ PassShape PipelineCost::Impl::shape(const TransformerConfig& t, const Generation
   s.text = row.text > 0
                ? row.text
                : std::ceil((prompt_tokens(request) + row.text_extra) / row.text_multiple) * row.text_multiple;
+  s.text += vision_patches(request) / kMergedPatches;
   s.image_context = row.image_tokens;
   if (t.audio_heads > 0)
     s.audio = std::ceil(kAudioLatents * request.frames / std::max<std::uint32_t>(1, config_.defaults.fps));
@@ -178,85 +179,12 @@ PassCost PipelineCost::Impl::transformer_pass(const std::string& name, const Gen
   return price_.price(list, setting);
 }
 
-double PipelineCost::Impl::held_bytes(std::string_view running) const {
-  double bytes = constants::kContextBytes;
-  for (const PipelineComponent& c : config_.components) {
-    const double weights = weight_bytes(c);
-    switch (residency(c.name)) {
-      case Residency::kResident:
-        bytes += weights;
-        break;
-      case Residency::kComponentOffload:
-        if (c.name == running) bytes += weights;
-        break;
-      case Residency::kLayerwiseOffload: {
-        // One layer at work, one on its way, and what is outside of the layers.
-        const double layers = streamed_bytes(c);
-        bytes += weights - layers * text_cut(c);
-        if (c.name == running) bytes += 2 * layers / std::max<std::uint32_t>(1, c.layers);
-        break;
-      }
-    }
-  }
-  return bytes;
-}
-
-void PipelineCost::Impl::finish(StageCost& stage, std::string_view running, double live) const {
-  stage.peak_bytes = held_bytes(running) + live;
-}
-
-void PipelineCost::Impl::move(const PipelineComponent& c, const PassCost& pass, double passes,
-                              StageCost& stage) const {
-  const double before = pass.seconds * passes;
-  double seconds = before, moved = 0;
-  switch (residency(c.name)) {
-    case Residency::kResident:
-      break;
-    case Residency::kComponentOffload:  // in before and out behind
-      moved = 2 * weight_bytes(c);
-      seconds += moved / host_link();
-      break;
-    case Residency::kLayerwiseOffload: {  // every pass, a layer ahead
-      const double bytes = streamed_bytes(c);
-      moved = bytes * passes;
-      seconds = std::max(pass.seconds, bytes / host_link()) * passes;
-      break;
-    }
-  }
-  stage.seconds += seconds;
-  stage.host_link_bytes += moved;
-  if (moved == 0) return;
-  KernelCost offload;
-  offload.seconds = seconds - before;
-  offload.bytes = moved;
-  PassCost sum;
-  sum.operators = std::move(stage.operators);
-  sum.add("offload", offload);
-  stage.operators = std::move(sum.operators);
-}
-
-namespace {
-
-void add_pass(const PassCost& pass, double passes, StageCost& stage) {
-  PassCost sum;
-  sum.operators = std::move(stage.operators);
-  sum.add(pass, passes);
-  stage.operators = std::move(sum.operators);
-  stage.device_seconds += pass.device * passes;
-  stage.host_seconds += pass.host * passes;
-  stage.sent_bytes += pass.sent * passes;
-  stage.passes += static_cast<std::uint32_t>(std::lround(passes));
-}
-
-}  // namespace
-
 StageCost PipelineCost::Impl::forward(const std::string& component, const GenerationRequest& request,
                                       std::uint32_t step) const {
   StageCost stage = named("forward", component);
   const PassCost pass = transformer_pass(component, request, step);
-  add_pass(pass, 1, stage);
-  move(this->component(component), pass, 1, stage);
-  finish(stage, component, 0);
+  placement_.run(placement_.component(component), pass, 1, stage);
+  stage.peak_bytes = placement_.held_bytes(component);
   return stage;
 }
 
@@ -273,26 +201,21 @@ StageCost PipelineCost::Impl::encode(const GenerationRequest& request, Component
     double tokens = kTypicalPrompt, patches = 0;
     if (use != parts.row->encoders.end())
       tokens = use->tokens > 0 ? use->tokens : prompt_tokens(request) + use->template_tokens;
-    if (e.vision_layers > 0 && parts.row->needs_image) {
-      const double area = request.images.size() > 1 || config_.class_name.ends_with("PlusPipeline")
-                              ? kConditionArea
-                              : kReferenceArea;
-      patches = static_cast<double>(std::max<std::size_t>(1, request.images.size())) *
-                std::floor(area / e.vision_patch / e.vision_patch);
-      tokens += patches / (e.vision_merge * e.vision_merge);
-    }
-    // Negative prompts are found in the encoder's cache after the first request (stages/text_encoding.py).
+    if (e.vision_layers > 0) patches = vision_patches(request);
+    tokens += patches / kMergedPatches;
+    // Negative prompts are found in the encoder's cache after the first request (stages/text_encoding.py),
+    // but not with the image that goes with them.
+    const double passes = patches > 0 && request.guided ? 2 : 1;
     OperatorList list;
     write_encoder(e, std::max<std::uint32_t>(1, request.outputs), tokens, patches, list);
-    PassSetting setting{.tp = sharded(c) ? plan_.tp : 1, .fp32 = c.bytes_per_parameter == 4};
+    PassSetting setting{.tp = placement_.sharded(c) ? plan_.tp : 1, .fp32 = c.bytes_per_parameter == 4};
     setting.issued = e.launches * (e.layers + e.vision_layers);
     setting.launch = 1;
     const PassCost pass = price_.price(list, setting);
-    add_pass(pass, 1, stage);
-    move(c, pass, 1, stage);
+    placement_.run(c, pass, passes, stage);
     if (!stage.component.empty()) stage.component += " ";
     stage.component += c.name;
-    peak = std::max(peak, held_bytes(c.name) + list.live() * c.bytes_per_parameter);
+    peak = std::max(peak, placement_.held_bytes(c.name) + list.live() * c.bytes_per_parameter);
   }
   stage.peak_bytes = peak;
   return stage;
@@ -304,25 +227,16 @@ StageCost PipelineCost::Impl::encode_text(const GenerationRequest& request) cons
   return encode(request, ComponentKind::kTextEncoder, sees ? "ImageEncodingStage" : "TextEncodingStage");
 }
 
-PassSetting PipelineCost::Impl::vae_setting(double bytes) const {
-  const VaeConfig& vae = config_.parts->vae;
-  PassSetting setting{.fp32 = bytes == 4, .compile = false};
-  setting.vae = vae.kind == VaeConfig::Kind::k2d ? &constants::kVae2d : &constants::kVaeVideo;
-  setting.launch = constants::kPlainLaunch * constants::kVaeKernels;
-  return setting;
-}
-
 StageCost PipelineCost::Impl::encode_images(const GenerationRequest& request) const {
   const PipelineParts& parts = *config_.parts;
   StageCost stage = named("ImageVAEEncodingStage", parts.vae_name);
-  const PipelineComponent& c = component(parts.vae_name);
+  const PipelineComponent& c = placement_.component(parts.vae_name);
   const auto run = [&](const LatentShape& latents, double times) {
     OperatorList list;
     write_vae_encoder(parts.vae, 1, latents, list);
     const PassCost pass = price_.price(list, vae_setting(c.bytes_per_parameter));
-    add_pass(pass, times, stage);
-    move(c, pass, times, stage);
-    finish(stage, parts.vae_name, vae_live_bytes(parts.vae, latents, false, c.bytes_per_parameter));
+    placement_.run(c, pass, times, stage);
+    hold(stage, parts.vae_name, vae_live_bytes(parts.vae, latents, false, c.bytes_per_parameter));
   };
   if (parts.row->reference_tokens) {
     const double side = std::sqrt(kReferenceArea);
@@ -348,14 +262,20 @@ StageCost PipelineCost::Impl::decode(const GenerationRequest& request) const {
   latents.height = part(latents.height, gpus);
   write_vae_decoder(parts.vae, batch, latents, list);
   const PassCost pass = price_.price(list, vae_setting(bytes));
-  add_pass(pass, 1, stage);
-  move(component(parts.vae_name), pass, 1, stage);
+  placement_.run(placement_.component(parts.vae_name), pass, 1, stage);
   LatentShape held = latents;
-  if (plan_.vae_tiling) {  // tiles of 256 pixels (configs/models/vaes/base.py)
-    held.height = std::min(held.height, 256.0 / parts.vae.spatial_stride);
-    held.width = std::min(held.width, 256.0 / parts.vae.spatial_stride);
+  // Tiles of 256 pixels and 16 frames (configs/models/vaes/base.py), which HunyuanVideo's and LTX-2's VAEs go
+  // by unasked. What overlapping tiles compute twice is not counted: one whole decoding of HunyuanVideo was
+  // measured, whose kernels wait for memory as those of tiles do not.
+  if (plan_.vae_tiling || parts.vae.kind == VaeConfig::Kind::kHunyuan ||
+      parts.vae.kind == VaeConfig::Kind::kLtx) {
+    constexpr double kTile = 256, kTileFrames = 16;
+    held.height = std::min(held.height, std::ceil(kTile / parts.vae.spatial_stride));
+    held.width = std::min(held.width, std::ceil(kTile / parts.vae.spatial_stride));
+    held.frames = std::min(held.frames, std::ceil(kTileFrames / parts.vae.temporal_stride));
   }
-  finish(stage, parts.vae_name, batch * vae_live_bytes(parts.vae, held, true, bytes));
+  const double picture = 3.0 * request.width * request.height * request.frames * bytes;
+  hold(stage, parts.vae_name, batch * (vae_live_bytes(parts.vae, held, true, bytes) + picture));
   return stage;
 }
 
@@ -369,24 +289,21 @@ StageCost PipelineCost::Impl::denoise(const GenerationRequest& request, double& 
   double peak = 0, share = 1;
   std::size_t index = 0;
   for (const auto& [name, t] : parts.transformers) {
-    // Noise above the boundary falls to the first of two; by a flow shift of 5, 42 % of the steps above
-    // 0.875.
-    const double own = parts.transformers.size() == 1 ? 1 : index == 0 ? 0.5 : share;
+    const double own = parts.transformers.size() == 1 ? 1 : index == 0 ? parts.first_share : share;
     share -= own;
     ++index;
-    const auto backend = attention_.at(name).self->backend();
-    const bool steady = !backend.sparse;
+    // What a sparse backend leaves out depends on the step.
+    const bool steady = !attention_.at(name).self->backend().sparse;
     const auto count = static_cast<std::uint32_t>(steady ? 1 : steps);
     PassCost mean;
     for (std::uint32_t step = 0; step < count; ++step)
       mean.add(transformer_pass(name, request, step), 1.0 / count);
     const double passes = computed * own * forwards;
-    add_pass(mean, passes, stage);
-    move(component(name), mean, passes, stage);
+    placement_.run(placement_.component(name), mean, passes, stage);
     OperatorList list;
     const PassShape s = shape(t, request);
     parts.family->write(t, s, list);
-    peak = std::max(peak, held_bytes(name) + list.live() * kElement / plan_.tp);
+    peak = std::max(peak, placement_.held_bytes(name) + list.live() * kElement / plan_.tp);
     if (!stage.component.empty()) stage.component += " ";
     stage.component += name;
   }
@@ -404,9 +321,13 @@ StageCost PipelineCost::Impl::denoise(const GenerationRequest& request, double& 
   }
   for (const OperatorShare& o : step.operators) step.device += o.seconds;
   step.seconds = std::max(step.device, step.host);
-  const std::uint32_t passes = stage.passes;
-  add_pass(step, steps, stage);
-  stage.passes = passes;
+  PassCost all;
+  all.operators = std::move(stage.operators);
+  all.add(step, steps);
+  stage.operators = std::move(all.operators);
+  stage.device_seconds += step.device * steps;
+  stage.host_seconds += step.host * steps;
+  stage.sent_bytes += step.sent * steps;
   stage.seconds += step.seconds * steps;
   stage.peak_bytes = peak + 4 * latents;
   step_seconds = stage.seconds / steps;

@@ -19,7 +19,7 @@ struct PipelineParts {
   VaeConfig vae;
   std::string vae_name = "vae";
   std::uint32_t vae_decode_bytes = 2;
-  double boundary = 1;  // of the noise, from which on the first of two transformers denoises
+  double first_share = 1;  // of the steps, those of the first of two transformers
 };
 
 }  // namespace tpsim::rank

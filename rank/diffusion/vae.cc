@@ -64,16 +64,16 @@ class Writer {
   }
   const LatentShape& at() const { return at_; }
   void convolution(std::uint64_t in, std::uint64_t out, std::uint64_t kernel) {
-    list_.convolution(positions(), in * kernel, out);
+    list_.convolution(positions(), in, kernel, out);
   }
   // 3 x 3, and of video 3 frames.
   void convolution(std::uint64_t in, std::uint64_t out) { convolution(in, out, 9 * std::uint64_t{time_}); }
   void resnet(std::uint64_t in, std::uint64_t out, double times = 1) {
     const double p = positions();
     const std::uint64_t kernel = 9 * std::uint64_t{time_};
-    list_.convolution(p, in * kernel, out, times);
-    list_.convolution(p, out * kernel, out, times);
-    if (in != out) list_.convolution(p, in, out, times);
+    list_.convolution(p, in, kernel, out, times);
+    list_.convolution(p, out, kernel, out, times);
+    if (in != out) list_.convolution(p, in, 1, out, times);
     list_.elementwise(kNormAndActivation * p * static_cast<double>(in), times);
     list_.elementwise(kNormAndActivation * p * static_cast<double>(out), times);
     list_.elementwise(kResidual * p * static_cast<double>(out), times);

@@ -8,6 +8,10 @@
 namespace tpsim::rank {
 namespace {
 
+// Kernels of SGLang 0.5.12's blocks between products: 24 ms on an H200 at 1024 x 1024, 2,099 kernels in all
+// (sglang_dit.json).
+constexpr JointKernels kFluxKernels{.stream = 34, .single = 36, .small = 20, .single_small = 12};
+
 void read_flux(const ConfigReader& config, TransformerConfig& t) {
   t.heads = config.number_or("num_attention_heads", 24);
   t.head_dim = config.number_or("attention_head_dim", 128);
@@ -28,7 +32,7 @@ void write_flux(const TransformerConfig& t, const PassShape& s, OperatorList& li
   write_embedder(s, t.frequencies, d, list);
   if (t.guidance_embedded) write_embedder(s, t.frequencies, d, list);
   write_embedder(s, t.pooled_dim, d, list);
-  write_double_blocks(t, s, t.layers, list);
+  write_double_blocks(t, s, t.layers, list, kFluxKernels);
   write_single_blocks(t, s, t.single_layers, list);
   list.product(s.batch, d, 2 * d, 1);
   list.elementwise(4 * s.rows * static_cast<double>(d), 2);

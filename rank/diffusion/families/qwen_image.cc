@@ -9,6 +9,9 @@
 namespace tpsim::rank {
 namespace {
 
+// Counted in the blocks, whose norms, modulations and gates are fused; not measured.
+constexpr JointKernels kQwenImageKernels{.stream = 16, .small = 3};
+
 void read_qwen_image(const ConfigReader& config, TransformerConfig& t) {
   t.heads = config.number_or("num_attention_heads", 24);
   t.head_dim = config.number_or("attention_head_dim", 128);
@@ -26,7 +29,7 @@ void write_qwen_image(const TransformerConfig& t, const PassShape& s, OperatorLi
   list.weights(static_cast<double>(t.text_dim));
   list.product(s.text_rows, t.text_dim, d, 1);
   write_embedder(s, t.frequencies, d, list);
-  write_double_blocks(t, s, t.layers, list);
+  write_double_blocks(t, s, t.layers, list, kQwenImageKernels);
   list.product(s.batch, d, 2 * d, 1);
   list.elementwise(4 * s.rows * static_cast<double>(d), 2);
   list.product(s.rows, d, t.out_channels, 1);
@@ -52,7 +55,8 @@ constexpr std::array<PipelineRow, 3> kQwenImagePipelines = {{{.class_name = "Qwe
                                                               .text = 0,
                                                               .text_extra = 5,
                                                               .reference_tokens = true,
-                                                              .encoders = kQwenImageImage},
+                                                              .encoders = kQwenImageImage,
+                                                              .image_shown = 1024.0 * 1024},
                                                              {.class_name = "QwenImageEditPlusPipeline",
                                                               .image_input = true,
                                                               .needs_image = true,
@@ -60,7 +64,8 @@ constexpr std::array<PipelineRow, 3> kQwenImagePipelines = {{{.class_name = "Qwe
                                                               .text = 0,
                                                               .text_extra = 5,
                                                               .reference_tokens = true,
-                                                              .encoders = kQwenImageImage}}};
+                                                              .encoders = kQwenImageImage,
+                                                              .image_shown = 384.0 * 384}}};
 
 }  // namespace
 

@@ -74,7 +74,9 @@ void write_wan(const TransformerConfig& t, const PassShape& s, OperatorList& lis
   list.elementwise(2 * r * static_cast<double>(t.ffn), layers);
   list.product(r, t.ffn, d, layers, Cut::kInputs);
   list.elementwise((3 + modulation) * rd, layers);  // gate, residual
-  list.elementwise(6 * wide * std::max(1.0, times), kWanSmallOfBlock * layers + kWanSmallOfPass);
+  list.elementwise(6 * wide, kWanSmallOfBlock * layers + kWanSmallOfPass);
+  // The sum of the block's table and each token's modulation, in fp32.
+  if (t.token_timesteps) list.elementwise(18 * rd, layers);
   list.elementwise(4 * rd, 1);
   list.product(r, d, t.out_channels * patch, 1);
   list.weights((6 + 4 + 2) * wide * layers + 2 * wide);  // tables, norms

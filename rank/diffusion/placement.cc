@@ -1,0 +1,104 @@
+#include "rank/diffusion/placement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "rank/diffusion/calibration.h"
+#include "rank/diffusion/pipeline_parts.h"
+
+namespace tpsim::rank {
+
+const PipelineComponent& Placement::component(std::string_view name) const {
+  return *std::ranges::find(config_.components, name, &PipelineComponent::name);
+}
+
+Residency Placement::residency(std::string_view component) const {
+  const auto at = plan_.residency.find(component);
+  return at == plan_.residency.end() ? Residency::kResident : at->second;
+}
+
+double Placement::weight_bytes(const PipelineComponent& c) const {
+  const double cut = c.kind == ComponentKind::kTransformer || sharded(c) ? plan_.tp : 1;
+  return static_cast<double>(c.parameters) * c.bytes_per_parameter / cut;
+}
+
+// T5 is cut over the GPUs of a plan where it streams in fp32 (Wan: on two GPUs its stage takes no longer than
+// on one, ../shared/data/diffusion/PUBLISHED.md); others only with the transformer.
+double Placement::text_cut(const PipelineComponent& c) const {
+  return c.kind == ComponentKind::kTextEncoder && c.bytes_per_parameter == 4 && !sharded(c)
+             ? static_cast<double>(plan_.num_gpus) / plan_.dp
+             : 1;
+}
+
+// Without the tables that lie outside of the layers, which stay.
+double Placement::streamed_bytes(const PipelineComponent& c) const {
+  const auto encoder = config_.parts->encoders.find(c.name);
+  if (encoder == config_.parts->encoders.end()) return weight_bytes(c);
+  const double tables = encoder_table_parameters(encoder->second) / static_cast<double>(c.parameters);
+  return weight_bytes(c) * (1 - std::min(1.0, tables)) / text_cut(c);
+}
+
+double Placement::host_link() const {
+  return diffusion::kHostLink / std::min(plan_.num_gpus, diffusion::kHostLinkSharers);
+}
+
+double Placement::held_bytes(std::string_view running) const {
+  double bytes = diffusion::kContextBytes;
+  for (const PipelineComponent& c : config_.components) {
+    const double weights = weight_bytes(c);
+    switch (residency(c.name)) {
+      case Residency::kResident:
+        bytes += weights;
+        break;
+      case Residency::kComponentOffload:
+        if (c.name == running) bytes += weights;
+        break;
+      case Residency::kLayerwiseOffload: {
+        // One layer at work, one on its way, and what is outside of the layers.
+        const double layers = streamed_bytes(c);
+        bytes += weights - layers * text_cut(c);
+        if (c.name == running) bytes += 2 * layers / std::max<std::uint32_t>(1, c.layers);
+        break;
+      }
+    }
+  }
+  return bytes;
+}
+
+void Placement::run(const PipelineComponent& c, const PassCost& pass, double passes, StageCost& stage) const {
+  const double before = pass.seconds * passes;
+  double seconds = before, moved = 0;
+  switch (residency(c.name)) {
+    case Residency::kResident:
+      break;
+    case Residency::kComponentOffload:  // in before and out behind
+      moved = 2 * weight_bytes(c);
+      seconds += moved / host_link();
+      break;
+    case Residency::kLayerwiseOffload: {  // every pass, a layer ahead
+      const double bytes = streamed_bytes(c);
+      moved = bytes * passes;
+      seconds = std::max(pass.seconds, bytes / host_link()) * passes;
+      break;
+    }
+  }
+  PassCost sum;
+  sum.operators = std::move(stage.operators);
+  sum.add(pass, passes);
+  stage.device_seconds += pass.device * passes;
+  stage.host_seconds += pass.host * passes;
+  stage.sent_bytes += pass.sent * passes;
+  stage.passes += static_cast<std::uint32_t>(std::lround(passes));
+  stage.seconds += seconds;
+  stage.host_link_bytes += moved;
+  if (moved > 0) {
+    KernelCost offload;
+    offload.seconds = seconds - before;
+    offload.bytes = moved;
+    sum.add("offload", offload);
+  }
+  stage.operators = std::move(sum.operators);
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,238 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "proto/base/error.h"
+#include "rank/cost/hardware.h"
+#include "tests/unit/rank/diffusion/diffusion_helpers.h"
+
+namespace tpsim::rank {
+namespace {
+
+double flops(const StageCost& stage) {
+  double sum = 0;
+  for (const OperatorShare& o : stage.operators) sum += o.flops;
+  return sum;
+}
+
+// SGLang 0.5.12's own transformers on H200s, ms (../shared/data/diffusion/sglang_dit.json).
+struct Measured {
+  bool wan;
+  std::uint32_t size;  // frames of 832 x 480, or the side of an image
+  const char *mode, *backend;
+  double ms;
+};
+constexpr Measured kMeasured[] = {{true, 17, "", "fa", 55.5},
+                                  {true, 81, "", "fa", 435.7},
+                                  {false, 1024, "", "fa", 127.3},
+                                  {true, 17, "u", "fa", 65.5},
+                                  {true, 81, "u", "fa", 216.7},
+                                  {false, 1024, "u", "fa", 105.1},
+                                  {true, 17, "r", "fa", 76.7},
+                                  {true, 81, "r", "fa", 248.5},
+                                  {false, 1024, "r", "fa", 146.2},
+                                  {true, 17, "", "torch_sdpa", 69.8},
+                                  {true, 81, "", "torch_sdpa", 673.3},
+                                  {false, 1024, "", "torch_sdpa", 144.2},
+                                  {true, 17, "u", "torch_sdpa", 72.1},
+                                  {true, 81, "u", "torch_sdpa", 369.4},
+                                  {false, 1024, "u", "torch_sdpa", 114.1},
+                                  {true, 17, "", "sage_attn", 69.3},
+                                  {true, 81, "", "sage_attn", 598.6},
+                                  {false, 1024, "", "sage_attn", 143.8}};
+
+TEST(DiffusionCost, PassesTakeWhatWasMeasured) {
+  const proto::HardwareProfile hardware = load_hardware("h200-sxm");
+  double one = 0, two = 0, ones = 0, twos = 0;
+  for (const Measured& row : kMeasured) {
+    const PipelineConfig config = load_pipeline(row.wan ? "wan2.1-t2v-1.3b" : "flux.1-dev");
+    PipelinePlan plan = plan_of(config, row.backend);
+    const std::string mode = row.mode;
+    plan.num_gpus = mode.empty() ? 1 : 2;
+    plan.ulysses = mode == "u" ? 2 : 1;
+    plan.ring = mode == "r" ? 2 : 1;
+    const GenerationRequest request =
+        row.wan ? request_of(832, 480, row.size) : request_of(row.size, row.size);
+    const double ms = PipelineCost(config, plan, hardware).forward("transformer", request, 10).seconds * 1e3;
+    const double error = std::abs(ms / row.ms - 1);
+    EXPECT_LT(error, 0.16) << row.wan << " " << row.size << " " << mode << " " << row.backend << ": " << ms;
+    (mode.empty() ? one : two) += error;
+    (mode.empty() ? ones : twos) += 1;
+  }
+  EXPECT_LT(one / ones, 0.05);
+  EXPECT_LT(two / twos, 0.08);
+}
+
+// Diffusers' VAEs, s (../shared/data/diffusion/vae_encoder.json;
+// tests/calibration/measured/h100-sxm_diffusion.json).
+TEST(DiffusionCost, DecodingTakesWhatWasMeasured) {
+  struct Row {
+    const char *pipeline, *hardware;
+    std::uint32_t width, height, frames;
+    bool fp32;
+    double ms, gb;
+  };
+  double sum = 0, rows = 0;
+  for (const Row& row : {Row{"wan2.1-t2v-1.3b", "h200-sxm", 832, 480, 1, false, 26.7, 2.04},
+                         {"wan2.1-t2v-1.3b", "h200-sxm", 832, 480, 17, false, 349.3, 4.89},
+                         {"wan2.1-t2v-1.3b", "h200-sxm", 832, 480, 1, true, 42.2, 3.91},
+                         {"wan2.1-t2v-1.3b", "h200-sxm", 832, 480, 17, true, 588.3, 9.62},
+                         {"wan2.1-t2v-1.3b", "h100-sxm", 832, 480, 81, false, 2068, 5.0},
+                         {"flux.1-dev", "h100-sxm", 1024, 1024, 1, false, 91.5, 2.76},
+                         {"flux.1-dev", "h100-sxm", 512, 512, 1, false, 23.7, 0.84},
+                         {"qwen-image", "h100-sxm", 1024, 1024, 1, false, 76.5, 4.73},
+                         {"hunyuanvideo", "h100-sxm", 832, 480, 17, false, 892.7, 0}}) {
+    const PipelineConfig config = load_pipeline(row.pipeline);
+    PipelinePlan plan = plan_of(config, "fa");
+    plan.vae_fp32 = row.fp32;
+    for (const PipelineComponent& c : config.components) {
+      if (c.kind != ComponentKind::kVae) plan.residency[c.name] = Residency::kComponentOffload;
+    }
+    const StageCost stage = PipelineCost(config, plan, load_hardware(row.hardware))
+                                .decode(request_of(row.width, row.height, row.frames));
+    const double error = std::abs(stage.seconds * 1e3 / row.ms - 1);
+    EXPECT_LT(error, 0.11) << row.pipeline << " " << row.hardware << ": " << stage.seconds;
+    if (row.gb > 0) {
+      EXPECT_NEAR(stage.peak_bytes / 1e9, row.gb + 0.9, 0.2 * row.gb) << row.pipeline;
+    }
+    sum += error;
+    ++rows;
+  }
+  EXPECT_LT(sum / rows, 0.06);
+}
+
+TEST(DiffusionCost, MoreWorkTakesLonger) {
+  const proto::HardwareProfile hardware = load_hardware("h100-sxm");
+  for (const std::string& name : pipeline_catalogue()) {
+    const PipelineConfig config = load_pipeline(name);
+    const PipelineCost cost(config, plan_of(config, "fa"), hardware);
+    const std::uint32_t frames = config.video ? 33 : 1;
+    const auto generated = [&](GenerationRequest request) {
+      if (config.needs_image) request.images.push_back({request.width, request.height});
+      return cost.generate(request);
+    };
+    const GenerationCost small = generated(request_of(512, 512, frames, 20));
+    EXPECT_GT(small.seconds, 0) << name;
+    double stages = 0, peak = 0;
+    for (const StageCost& stage : small.stages) {
+      stages += stage.seconds;
+      peak = std::max(peak, stage.peak_bytes);
+      double operators = 0;
+      for (const OperatorShare& o : stage.operators) operators += o.seconds;
+      EXPECT_LE(operators, stage.seconds * 1.0001) << name << " " << stage.name;
+    }
+    EXPECT_DOUBLE_EQ(stages, small.seconds) << name;
+    EXPECT_DOUBLE_EQ(peak, small.peak_bytes) << name;
+    EXPECT_GE(generated(request_of(1024, 512, frames, 20)).seconds, small.seconds) << name;
+    EXPECT_GT(generated(request_of(512, 512, frames, 21)).seconds, small.seconds) << name;
+    EXPECT_GT(generated(request_of(512, 512, frames, 20, true)).step_seconds, 1.8 * small.step_seconds)
+        << name;
+    if (config.video) {
+      EXPECT_GT(generated(request_of(512, 512, 65, 20)).seconds, small.seconds) << name;
+    }
+    GenerationRequest two = request_of(512, 512, frames, 20);
+    two.outputs = 2;
+    EXPECT_GE(generated(two).seconds, small.seconds) << name;
+    EXPECT_GE(generated(two).peak_bytes, small.peak_bytes) << name;
+  }
+}
+
+TEST(DiffusionCost, SplittingConservesWork) {
+  const proto::HardwareProfile hardware = load_hardware("h200-sxm");
+  const PipelineConfig config = load_pipeline("wan2.1-t2v-14b");
+  const GenerationRequest request = request_of(1280, 720, 81);
+  const auto forward = [&](std::uint32_t ulysses, std::uint32_t ring, std::uint32_t gather,
+                           std::uint32_t tp) {
+    PipelinePlan plan = plan_of(config, "fa");
+    plan.num_gpus = ulysses * ring * gather * tp;
+    plan.ulysses = ulysses, plan.ring = ring, plan.kv_gather = gather, plan.tp = tp;
+    return PipelineCost(config, plan, hardware).forward("transformer", request, 0);
+  };
+  const StageCost whole = forward(1, 1, 1, 1);
+  EXPECT_EQ(whole.sent_bytes, 0);
+  for (const auto& [u, r, g, t] : {std::array{2U, 1U, 1U, 1U},
+                                   {8U, 1U, 1U, 1U},
+                                   {1U, 4U, 1U, 1U},
+                                   {4U, 2U, 1U, 1U},
+                                   {1U, 1U, 8U, 1U},
+                                   {1U, 1U, 1U, 8U},
+                                   {2U, 2U, 1U, 2U}}) {
+    const StageCost part = forward(u, r, g, t);
+    const double gpus = u * r * g * t;
+    // Each GPU projects the text by itself under sequence parallelism; rows and tiles are padded.
+    EXPECT_NEAR(flops(part) * gpus / flops(whole), 1, 0.12) << u << r << g << t;
+    EXPECT_LT(part.seconds, whole.seconds);
+    EXPECT_GT(part.seconds, whole.seconds / gpus);
+    EXPECT_GT(part.sent_bytes, 0);
+  }
+}
+
+TEST(DiffusionCost, GuidanceOnTwoGpusHalvesAStep) {
+  const proto::HardwareProfile hardware = load_hardware("h100-sxm");
+  const PipelineConfig config = load_pipeline("wan2.1-t2v-1.3b");
+  PipelinePlan plan = plan_of(config, "fa");
+  const GenerationRequest request = request_of(832, 480, 81, 50, true);
+  const double one = PipelineCost(config, plan, hardware).generate(request).step_seconds;
+  plan.num_gpus = plan.cfg = 2;
+  const double two = PipelineCost(config, plan, hardware).generate(request).step_seconds;
+  EXPECT_NEAR(two, one / 2, 0.01 * one);
+}
+
+TEST(DiffusionCost, OffloadMovesWeightsAndFreesMemory) {
+  const proto::HardwareProfile hardware = load_hardware("h100-sxm");
+  const PipelineConfig config = load_pipeline("wan2.2-t2v-a14b");
+  const GenerationRequest request = request_of(832, 480, 17, 40, true);
+  const auto generated = [&](Residency residency) {
+    PipelinePlan plan = plan_of(config, "fa");
+    for (const PipelineComponent& c : config.components) plan.residency[c.name] = residency;
+    return PipelineCost(config, plan, hardware).generate(request);
+  };
+  const GenerationCost resident = generated(Residency::kResident),
+                       whole = generated(Residency::kComponentOffload),
+                       layers = generated(Residency::kLayerwiseOffload);
+  EXPECT_GT(resident.peak_bytes, 4 * 14e9);
+  EXPECT_LT(whole.peak_bytes, resident.peak_bytes);
+  EXPECT_LT(layers.peak_bytes, whole.peak_bytes);
+  EXPECT_GT(whole.seconds, resident.seconds);
+  EXPECT_GE(layers.seconds, resident.seconds);
+  const auto moved = [](const GenerationCost& cost) {
+    double sum = 0;
+    for (const StageCost& stage : cost.stages) sum += stage.host_link_bytes;
+    return sum;
+  };
+  EXPECT_EQ(moved(resident), 0);
+  // 80 passes of 14e9 weights in 16 bit.
+  EXPECT_NEAR(moved(layers), 80 * 2 * 14.3e9, 0.02 * 80 * 2 * 14.3e9);
+  EXPECT_NEAR(moved(whole), 2 * (2 * 2 * 14.3e9 + 4 * 5.68e9 + 0.5e9), 1e9);
+}
+
+TEST(DiffusionCost, SparseBackendsAndCachesAreFaster) {
+  const proto::HardwareProfile hardware = load_hardware("h200-sxm");
+  const PipelineConfig config = load_pipeline("wan2.1-t2v-14b");
+  const GenerationRequest request = request_of(1280, 720, 81, 50, true);
+  PipelinePlan plan = plan_of(config, "fa");
+  const double dense = PipelineCost(config, plan, hardware).generate(request).seconds;
+  plan.computed_share = 0.5;
+  EXPECT_NEAR(PipelineCost(config, plan, hardware).generate(request).seconds, dense / 2, 0.05 * dense);
+  PipelinePlan sparse = plan_of(config, "video_sparse_attn");
+  for (auto& [name, attention] : sparse.attention)
+    attention.parameters = attention::read_diffusion_parameters(*attention.self, "sparsity=0.9");
+  EXPECT_LT(PipelineCost(config, sparse, hardware).generate(request).seconds, dense);
+}
+
+TEST(DiffusionCost, WhatCannotBeCutIsRefused) {
+  const proto::HardwareProfile hardware = load_hardware("h200-sxm");
+  const PipelineConfig config = load_pipeline("wan2.1-t2v-1.3b");  // 12 heads
+  PipelinePlan plan = plan_of(config, "fa");
+  plan.ulysses = 8;
+  EXPECT_THROW(PipelineCost(config, plan, hardware), UserError);
+  plan.ulysses = 1, plan.tp = 5;
+  EXPECT_THROW(PipelineCost(config, plan, hardware), UserError);
+  plan.tp = 1;
+  EXPECT_THROW(PipelineCost(config, plan, hardware).generate(request_of(8, 8)), UserError);
+}
+
+}  // namespace
+}  // namespace tpsim::rank
