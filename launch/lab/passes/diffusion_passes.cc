@@ -21,11 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-// Rows of VAEs are of Diffusers' class, whose kernels between convolutions are not fused as SGLang's are:
-// times of them in bf16 and fp32 (3.08 and 2.95: other_ms of Wan's decode of six latents in
-// tests/calibration/measured/h100-sxm_diffusion.json).
-constexpr double kPlainVae = 3;
-
 std::string text_of(const json& row, const char* key) {
   const auto at = row.find(key);
   return at != row.end() && at->is_string() ? at->get<std::string>() : std::string();
@@ -131,12 +126,8 @@ void predict_component(const json& row, const proto::HardwareProfile& hardware, 
   out.set_settings(fp32 ? "fp32" : "bf16");
   if (what == "wan vae decode") {
     plan.vae_fp32 = fp32;
-    const rank::StageCost pass =
-        rank::PipelineCost(config, plan, hardware).decode(request_of(text_of(row, "case")));
-    double seconds = pass.seconds;
-    for (const rank::OperatorShare& share : pass.operators)
-      if (share.name == "elementwise") seconds += (kPlainVae - 1) * share.seconds;
-    set(*out.mutable_ms(), *ms, seconds);
+    set(*out.mutable_ms(), *ms,
+        rank::PipelineCost(config, plan, hardware).decode(request_of(text_of(row, "case"))).seconds);
   } else if (what == "umt5-xxl encoder") {
     static const std::regex kShape(R"((\d{1,3})x(\d{1,5}))");
     const std::string shape = text_of(row, "case");

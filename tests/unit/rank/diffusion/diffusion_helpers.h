@@ -32,11 +32,4 @@ inline GenerationRequest request_of(std::uint32_t width, std::uint32_t height, s
   return request;
 }
 
-inline double seconds_of(const StageCost& stage, std::string_view name) {
-  for (const OperatorShare& o : stage.operators) {
-    if (o.name == name) return o.seconds;
-  }
-  return 0;
-}
-
 }  // namespace tpsim::rank
