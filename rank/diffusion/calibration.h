@@ -34,6 +34,11 @@ inline constexpr double kRingExposed = 1;
 // published.csv).
 inline constexpr double kCompiled = 0.5;
 
+// --- encoders ---
+// Of the rate of fp32 outside of tensor cores (which PyTorch does not use for them unasked): 45 of 67 TFLOP/s
+// on an H100 from 256 rows on (h100-sxm_diffusion.json, "fp32 product").
+inline constexpr double kFp32Products = 0.67;
+
 // --- VAE ---
 // By profiles of Diffusers' classes on an H100 (tests/calibration/measured/h100-sxm_diffusion.json: 23 rows),
 // of the dense rate of 16 bit: convolutions of `channels` (the fewer of inputs and outputs), which grow with

@@ -82,7 +82,8 @@ KernelCost PassPrice::product(const PassOperator& op, const PassSetting& setting
   KernelCost cost = costs_.gemm(op.rows, n, k);
   if (!setting.fp32) return cost;
   cost.bytes *= 2;
-  const double seconds = costs_.fp32_product(op.rows, static_cast<double>(n), static_cast<double>(k));
+  const double seconds =
+      costs_.fp32_product(op.rows, static_cast<double>(n), static_cast<double>(k)) / constants::kFp32Products;
   cost.seconds =
       std::max({seconds, cost.bytes / bandwidth_, seconds > 0 ? 0 : cost.flops / dense_flops_ * 16});
   return cost;

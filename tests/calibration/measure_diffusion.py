@@ -219,6 +219,9 @@ def encoders():
             ids = torch.randint(0, 30000, (1, length), device="cuda")
             mask = torch.ones_like(ids)
             measure("encoder", name, f"1x{length}", lambda: model(input_ids=ids, attention_mask=mask), 5)
+        if name == "umt5-xxl":  # as Wan loads it
+            model = model.float()
+            measure("encoder", name, "1x512 fp32", lambda: model(input_ids=ids, attention_mask=mask), 5)
         del model
         free()
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
@@ -101,6 +102,18 @@ TEST(DiffusionCost, DecodingTakesWhatWasMeasured) {
     ++rows;
   }
   EXPECT_LT(sum / rows, 0.06);
+}
+
+// UMT5-xxl of 512 tokens in fp32 (h100-sxm_diffusion.json) and 16 bit (vae_encoder.json), s.
+TEST(DiffusionCost, TextEncodersTakeWhatWasMeasured) {
+  PipelineConfig config = load_pipeline("wan2.1-t2v-1.3b");
+  const PipelinePlan plan = plan_of(config, "fa");
+  const GenerationRequest request = request_of(832, 480, 81);
+  EXPECT_NEAR(PipelineCost(config, plan, load_hardware("h100-sxm")).encode_text(request).seconds, 0.1233,
+              0.015);
+  std::ranges::find(config.components, "text_encoder", &PipelineComponent::name)->bytes_per_parameter = 2;
+  EXPECT_NEAR(PipelineCost(config, plan, load_hardware("h200-sxm")).encode_text(request).seconds, 0.025,
+              0.0025);
 }
 
 TEST(DiffusionCost, MoreWorkTakesLonger) {
