@@ -5,13 +5,19 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "attention/diffusion/selection/diffusion_attention.h"
 #include "launch/cli/flag_command.h"
 #include "launch/cli/terminal.h"
 #include "launch/diffusion/diffusion_commands.h"
+#include "launch/diffusion/likely.h"
 #include "launch/diffusion/pipeline_report.h"
 #include "launch/diffusion/resolve.h"
+#include "launch/error_bands/error_band.h"
+#include "launch/error_bands/residuals.h"
 #include "launch/flags/server_args.h"
 #include "launch/report/text_table.h"
 #include "proto/base/error.h"
@@ -149,14 +155,15 @@ Json run_json(const Setting& setting, const Pipeline& pipeline, const ResolvedPi
               {"settings", setting.values},
               {"num_gpus", resolved.parallel.num_gpus},
               {"parallelism", parallelism_text(resolved.parallel)}};
-  for (const char* const key : {"request", "seconds", "step_seconds", "gpu_seconds_per_output", "peak_bytes",
-                                "memory_bytes", "attention", "stages", "notes", "uncalibrated"})
+  for (const char* const key : {"request", "seconds", "step_seconds", "likely", "gpu_seconds_per_output",
+                                "peak_bytes", "memory_bytes", "attention", "stages", "notes", "uncalibrated"})
     run[key] = json[key];
   return run;
 }
 
-// Of each size: speed-ups over its first setting, the best, and those as fast.
-void rank_runs(Json& report) {
+// Of each size: speed-ups over its first setting, the best, and those that nobody could tell from it: as fast
+// within what predictions of measured pairs like the two were off by. `traits`: of each run.
+void rank_runs(const std::vector<proto::LoadTraits>& traits, Json& report) {
   report["best"] = Json::array();
   std::vector<std::string> workloads;
   for (const Json& run : report["runs"]) {
@@ -164,26 +171,39 @@ void rank_runs(Json& report) {
       workloads.push_back(w);
   }
   for (const std::string& workload : workloads) {
-    Json* best = nullptr;
-    double first = 0;
-    for (Json& run : report["runs"]) {
+    std::optional<std::size_t> best;
+    double first = 0, fastest = 0;
+    for (std::size_t i = 0; i < traits.size(); ++i) {
+      Json& run = report["runs"][i];
       if (run["workload"] != workload) continue;
-      if (best == nullptr) first = run["seconds"];
-      if (best == nullptr || run["seconds"].get<double>() < (*best)["seconds"].get<double>()) best = &run;
-      run["speedup"] = run["seconds"].get<double>() > 0 ? first / run["seconds"].get<double>() : 1;
+      const double seconds = run["seconds"];
+      if (!best) first = seconds;
+      if (!best || seconds < fastest) {
+        best = i;
+        fastest = seconds;
+      }
+      run["speedup"] = seconds > 0 ? first / seconds : 1;
     }
     Json ties = Json::array();
-    const double fastest = (*best)["seconds"];
-    for (Json& run : report["runs"]) {
+    double widest = kTie;
+    for (std::size_t i = 0; i < traits.size(); ++i) {
+      Json& run = report["runs"][i];
       if (run["workload"] != workload) continue;
-      run["best"] = &run == best;
-      run["tie"] = &run != best && run["seconds"].get<double>() <= fastest * (1 + kTie);
-      if (run["tie"].get<bool>()) ties.push_back(run["label"]);
+      double tie = kTie;
+      if (const auto error = pair_error(generation_residuals(), Figure::kTpot, traits[*best], traits[i]))
+        tie = std::max(tie, error->error);
+      run["best"] = i == *best;
+      run["tie"] = i != *best && run["seconds"].get<double>() <= fastest * (1 + tie);
+      if (!run["tie"].get<bool>()) continue;
+      ties.push_back(run["label"]);
+      widest = std::max(widest, tie);
     }
     report["best"].push_back({{"workload", workload},
-                              {"label", (*best)["label"]},
+                              {"label", report["runs"][*best]["label"]},
                               {"seconds", fastest},
-                              {"ties", std::move(ties)}});
+                              {"likely", report["runs"][*best]["likely"]},
+                              {"ties", std::move(ties)},
+                              {"tie_error", widest}});
   }
 }
 
@@ -236,8 +256,11 @@ std::string comparison_text(const Json& report, bool colour) {
     out += fmt::format("Best{}: {}, {} s for an output",
                        best["workload"] == "" ? "" : " at " + best["workload"].get<std::string>(),
                        best["label"].get<std::string>(), format_figure(best["seconds"]));
+    if (const std::string likely = likely_text(best["likely"], "seconds"); !likely.empty())
+      out += fmt::format(" ({})", likely);
     if (!best["ties"].empty())
-      out += fmt::format("; within 1 % of it: {}",
+      out += fmt::format("; as fast within the {:.0f} % that predictions of measured pairs were off by: {}",
+                         100 * best["tie_error"].get<double>(),
                          fmt::join(best["ties"].get<std::vector<std::string>>(), "; "));
     out += "\n";
   }
@@ -264,6 +287,7 @@ int compare(PipelineArgs& args, const FlagSet& flags, bool speaks) {
   }
   report["runs"] = report["refused"] = Json::array();
   std::vector<std::string> uncalibrated;
+  std::vector<proto::LoadTraits> traits;  // of the runs
   for (Setting& setting : settings_of(args, flags)) {
     drop_other_config(setting.args, several_backends);
     try {
@@ -272,6 +296,8 @@ int compare(PipelineArgs& args, const FlagSet& flags, bool speaks) {
       const Generation generation = price(pipeline, resolved, resolved.request);
       if (!generation.fits) throw UserError(generation.too_large);
       report["runs"].push_back(run_json(setting, pipeline, resolved, generation));
+      traits.push_back(
+          generation_traits(pipeline.config, resolved.plan, resolved.request, pipeline.hardware.name()));
       for (const std::string& what : generation.cost.uncalibrated) {
         if (std::ranges::find(uncalibrated, what) == uncalibrated.end()) uncalibrated.push_back(what);
       }
@@ -286,7 +312,7 @@ int compare(PipelineArgs& args, const FlagSet& flags, bool speaks) {
   if (report["runs"].empty())
     throw_user_error("no setting can run: {}: {}", report["refused"][0]["label"].get<std::string>(),
                      report["refused"][0]["reason"].get<std::string>());
-  rank_runs(report);
+  rank_runs(traits, report);
   if (!speaks) return kDone;
   const std::optional<std::string> page = write_pipeline_report(args, report);
   if (args.quiet) return kDone;

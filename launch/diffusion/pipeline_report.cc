@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "launch/diffusion/likely.h"
 #include "launch/report/html_page.h"
 #include "launch/report/report_dir.h"
 #include "launch/report/text_table.h"
@@ -109,6 +110,8 @@ Json generation_json(const PipelineArgs& args, const Pipeline& pipeline, const R
   for (const rank::StageCost& stage : cost.stages) json["stages"].push_back(stage_json(stage));
   json["seconds"] = cost.seconds;
   json["step_seconds"] = cost.step_seconds;
+  json["likely"] =
+      likely_json(generation_traits(pipeline.config, resolved.plan, r, pipeline.hardware.name()), cost);
   json["total_seconds"] = cost.seconds * args.sampling.prompts;
   json["gpu_seconds_per_output"] = cost.seconds * p.num_gpus / p.dp / std::max<std::uint32_t>(1, r.outputs);
   json["peak_bytes"] = cost.peak_bytes;
@@ -151,6 +154,8 @@ std::string generation_text(const Json& report, bool colour) {
       "\nA denoising step takes {}; an output {:.1f} GPU seconds. Memory of a GPU: {} of {} GiB.\n",
       duration(report["step_seconds"]), report["gpu_seconds_per_output"].get<double>(),
       gib(report["peak_bytes"]), gib(report["memory_bytes"]));
+  if (const std::string likely = likely_text(report["likely"], "seconds"); !likely.empty())
+    out += fmt::format("All of it: {}.\n", likely);
   if (whole(r["prompts"]) > 1)
     out += fmt::format("{} prompts, one after the other: {}.\n", whole(r["prompts"]),
                        duration(report["total_seconds"]));

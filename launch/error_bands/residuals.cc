@@ -101,11 +101,22 @@ Met met(const ResidualTable& table, std::string_view hardware, std::string_view 
   return out;
 }
 
+namespace {
+
+ResidualTable read_catalogue(std::string_view name) {
+  const auto text = rank::catalogue::find("residuals", name);
+  return text ? parse_residuals(*text) : ResidualTable{};
+}
+
+}  // namespace
+
 const ResidualTable& catalogue_residuals() {
-  static const ResidualTable table = [] {
-    const auto text = rank::catalogue::find("residuals", "serving");
-    return text ? parse_residuals(*text) : ResidualTable{};
-  }();
+  static const ResidualTable table = read_catalogue("serving");
+  return table;
+}
+
+const ResidualTable& generation_residuals() {
+  static const ResidualTable table = read_catalogue("generation");
   return table;
 }
 

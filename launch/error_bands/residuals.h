@@ -45,8 +45,11 @@ struct Met {
 };
 Met met(const ResidualTable& table, std::string_view hardware, std::string_view family);
 
-// The table of the catalogue, read when first asked for; empty where it has none.
+// The tables of the catalogue, of servers of language models and of diffusion pipelines' generations, read
+// when first asked for; empty where it has none. A generation's latency is end to end, its time a token that
+// of a denoising step.
 const ResidualTable& catalogue_residuals();
+const ResidualTable& generation_residuals();
 
 // As the catalogue holds it: one line a row, five digits. parse_residuals() throws std::invalid_argument for
 // what is no such table.

@@ -34,12 +34,15 @@ function list(title, sentences) {
 byId("title").textContent = `${report.model} on ${report.hardware}`;
 const lead = text => byId("answer").append(element("p", text, "lead"));
 const why = text => byId("answer").append(element("p", text, "why"));
+const likely = l => { const b = l?.bands.find(b => b.figure === "seconds"); return b ? `; likely ${seconds(b.low)} to ${seconds(b.high)} if measured` : ""; };
+const because = l => { const b = l?.bands.find(b => b.figure === "seconds"); if (b) why(`Likely: ${percent(l.coverage)} of measured runs lie so near; as wide as predictions of ${plural(b.loads, "measured run")} ${b.like} were off`); };
 
 if (report.kind === "generation") {
   const r = report.request;
   byId("subtitle").textContent = `${r.width} × ${r.height}, ${plural(r.num_frames, "frame")}, ${plural(r.num_inference_steps, "step")}${r.guided ? ", guided" : ""}; ${plural(report.parallelism.num_gpus, "GPU")}: ${report.parallelism.text}`;
-  lead(`${seconds(report.seconds)} for a request, ${seconds(report.step_seconds)} for a step`);
+  lead(`${seconds(report.seconds)} for a request, ${seconds(report.step_seconds)} for a step${likely(report.likely)}`);
   why(report.fits ? `${gib(report.peak_bytes)} of ${gib(report.memory_bytes)} of a GPU's memory` : `Does not fit: ${report.too_large}`);
+  because(report.likely);
   byId("charts-title").textContent = "Where the time and the memory go";
   const names = [...new Set(report.stages.flatMap(s => s.operators.map(o => o.name)))];
   const stages = report.stages.map(s => `${s.name} (${s.component})`);
@@ -53,8 +56,9 @@ if (report.kind === "generation") {
 } else if (report.kind === "comparison") {
   byId("subtitle").textContent = report.axes.map(a => `${a.flag} ${a.values.join(", ")}`).join("; ");
   for (const b of report.best) {
-    lead(`★ ${b.label}: ${seconds(b.seconds)}${b.workload ? ` at ${b.workload}` : ""}`);
-    if (b.ties.length) why(`As fast within 1 %: ${b.ties.join("; ")}`);
+    lead(`★ ${b.label}: ${seconds(b.seconds)}${b.workload ? ` at ${b.workload}` : ""}${likely(b.likely)}`);
+    because(b.likely);
+    if (b.ties.length) why(`As fast within the ${percent(b.tie_error)} that predictions of measured pairs were off by: ${b.ties.join("; ")}`);
   }
   const short = run => (run.best ? "★ " : "") + run.label.replaceAll("--", "").replaceAll(",", " ·");
   byId("charts-title").textContent = "Every setting";

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "attention/diffusion/selection/diffusion_attention.h"
+#include "launch/diffusion/likely.h"
 #include "proto/base/error.h"
 #include "rank/cost/hardware.h"
 #include "rank/diffusion/pipeline.h"
@@ -106,12 +107,16 @@ void predict_transformer(const json& row, const proto::HardwareProfile& hardware
   out.set_tp(plan.num_gpus);
   rank::GenerationRequest request = request_of(text_of(row, "case"));
   request.guided = plan.cfg > 1;
+  request.steps = 1;
   const rank::PipelineCost cost(config, plan, hardware);
   const rank::StageCost pass = cost.forward("transformer", request, 0);
   double attention = 0;
   for (const rank::OperatorShare& share : pass.operators)
     if (share.name.ends_with("attention")) attention += share.seconds;
-  if (const auto ms = number_of(row, "ms"); ms && sdpa.empty()) set(*out.mutable_ms(), *ms, pass.seconds);
+  if (const auto ms = number_of(row, "ms"); ms && sdpa.empty()) {
+    set(*out.mutable_ms(), *ms, pass.seconds);
+    *out.mutable_traits() = generation_traits(config, plan, request, hardware.name());
+  }
   if (const auto ms = number_of(row, "attention_ms")) set(*out.mutable_attention_ms(), *ms, attention);
 }
 
@@ -166,6 +171,7 @@ void predict_diffusion_passes(const std::filesystem::path& path, const std::stri
     const bool component = row.contains("what");
     out.set_model(component ? text_of(row, "what") : text_of(row, "model"));
     out.set_hardware(gpu);
+    out.set_load(text_of(row, "case"));
     out.set_file(fmt::format("{}:{}", path.string(), i + 1));
     const std::string name = fmt::format("{} {}", out.model(), text_of(row, "case"));
     try {
