@@ -277,6 +277,8 @@ int compare(PipelineArgs& args, const FlagSet& flags, bool speaks) {
   if (flags.given().contains("--resolutions") && (args.sampling.width || args.sampling.height) &&
       (flags.given().contains("--width") || flags.given().contains("--height")))
     throw_user_error("--resolutions: excludes --width and --height, use one of them");
+  if (flags.given().contains("--attention-backends") && flags.given().contains("--attention-backend"))
+    throw_user_error("--attention-backend: excludes --attention-backends, use one of them");
   Json report = {
       {"version", 1}, {"kind", "comparison"}, {"model", args.model_path}, {"hardware", args.hardware}};
   report["axes"] = Json::array();

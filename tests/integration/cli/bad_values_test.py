@@ -30,7 +30,11 @@ TAKES = {
     "--router-eviction-interval-secs": {"0"},
     "--hicache-ratio": SMALL, "--hicache-size": {"0"}, "--hicache-storage-bandwidth": SMALL,
     "--hicache-storage-write-bandwidth": SMALL, "--hicache-storage-latency-ms": SMALL,
+    "--guidance-scale": SMALL, "--true-cfg-scale": SMALL, "--batching-delay-ms": SMALL,
+    "--prompt": set(BAD), "--negative-prompt": set(BAD),
 }
+# Lists of components may be empty.
+TAKES.update({f"--{name}": {""} for name in ("component-residency", "cpu-offload-components", "layerwise-offload-components")})
 TAKES.update({f"--{name}-sigma": SMALL for name in ("system-prompt", "message", "document", "answer")})
 # Files and folders are made of any name.
 for name in ("--report-dir", "--record-batches", "--trace-out", "--output", "--output-file"):
@@ -57,8 +61,13 @@ def main():
         assert run(["trace", "generate", *bases["trace", "generate"]]).returncode == 0
         bases["trace", "inspect"] = ["trace.jsonl"]
         bases["trace", "convert"] = ["trace.jsonl", "converted.jsonl"]
-        for command, base in bases.items():
-            text = run([*command, "--help"]).stdout
+        pipeline = ["--model-path", "wan2.1-t2v-1.3b", "--hardware", "h100-sxm"]
+        asked = [(command, base, []) for command, base in bases.items()]
+        asked += [((command,), pipeline + more, pipeline) for command, more in (
+            ("generate", []), ("compare", ["--attention-backends", "fa,torch_sdpa"]),
+            ("run", ["--num-prompts", "2"]))]
+        for command, base, named in asked:
+            text = run([*command, *named, "--help"]).stdout
             flags = re.findall(r"^\s+(?:-\w,\s*)?(--[a-z][a-z-]*)(?:,--[a-z-]+)* +([A-Za-z]\S*)", text, re.M)
             assert len(flags) >= 2, (command, text)
             for number, (flag, metavar) in enumerate(flags):
