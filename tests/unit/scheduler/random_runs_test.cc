@@ -184,12 +184,7 @@ TEST_P(RandomRuns, KeepEveryInvariantOfTheHostTier) {
   }
 }
 
-#ifdef TPSIM_FEWER_OPERATIONS
-constexpr int kSeeds = 4;
-#else
-constexpr int kSeeds = 12;
-#endif
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomRuns, ::testing::Range(0, kSeeds));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomRuns, ::testing::Range(0, kFewer ? 4 : 12));
 
 }  // namespace
 }  // namespace tpsim::scheduler

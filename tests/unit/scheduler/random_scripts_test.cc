@@ -125,7 +125,7 @@ TEST_P(RandomScripts, LoseNoRequestAndNoPage) {
   for (const std::uint64_t count : counts) EXPECT_GT(count, 10u);  // there are some of each
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomScripts, ::testing::Range(0, 8));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomScripts, ::testing::Range(0, kFewer ? 4 : 8));
 
 }  // namespace
 }  // namespace tpsim::scheduler

@@ -186,6 +186,6 @@ TEST_P(ResumedRuns, AreTheRunsThatWereNeverInterrupted) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, ResumedRuns, ::testing::Range(0, 8));
+INSTANTIATE_TEST_SUITE_P(Seeds, ResumedRuns, ::testing::Range(0, kFewer ? 4 : 8));
 
 }  // namespace tpsim::scheduler::resumed_runs_test

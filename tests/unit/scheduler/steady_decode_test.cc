@@ -165,7 +165,7 @@ TEST_P(SteadyDecodeRuns, AreThoseOfSingleSteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, SteadyDecodeRuns, ::testing::Range(0, 10));
+INSTANTIATE_TEST_SUITE_P(Seeds, SteadyDecodeRuns, ::testing::Range(0, kFewer ? 4 : 10));
 
 }  // namespace
 }  // namespace tpsim::scheduler
