@@ -15,6 +15,8 @@ struct NumericExecution;  // launch/deployment/numeric_execution.h
 // As the functions of launch/commands/commands.h.
 void add_generate_command(CLI::App& command, rank::MpiSession& session, Action& action);
 void add_verify_command(CLI::App& command, rank::MpiSession& session, Action& action);
+// Of a diffusion pipeline.
+void add_verify_pipeline(CLI::App& command, rank::MpiSession& session, Action& action);
 
 // For link_numeric_execution().
 extern const NumericExecution kNumericExecution;

@@ -8,7 +8,7 @@ namespace tpsim::launch {
 constexpr LinkedCommand kCommands[] = {{"run", add_run_command},
                                        {"compare", add_compare_command},
                                        {"generate", add_generate_command},
-                                       {"verify", add_verify_command},
+                                       {"verify", add_verify_command, add_verify_pipeline},
                                        {"replay", add_replay_command}};
 
 const Program kProgram{"tpsim-numeric", kCommands, &kNumericExecution};

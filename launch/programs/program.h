@@ -43,8 +43,10 @@ inline constexpr CommandName kCommandNames[] = {
      "Compute the tokens that a model generates; of a diffusion pipeline, the time and memory of an image or "
      "video",
      "tpsim-numeric", "tpsim-numeric", "tpsim"},
-    {"verify", "Hold every backend, --tp and way to serve against a dense reference, by computing",
-     "tpsim-numeric", "tpsim-numeric"},
+    {"verify",
+     "Hold every backend, --tp and way to serve against a dense reference, by computing; of a diffusion "
+     "pipeline every backend and split of its denoising",
+     "tpsim-numeric", "tpsim-numeric", "tpsim-numeric"},
     {"replay", "Carry out a recorded stream of batches on another backend or executor", "tpsim",
      "tpsim-numeric"},
     {"backends", "What the attention backends can do, and which is chosen", "tpsim", "", "tpsim"},

@@ -1,0 +1,201 @@
+#include "launch/numeric/verify_pipeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "attention/diffusion/selection/diffusion_attention.h"
+#include "proto/base/error.h"
+#include "rank/numeric/diffusion/seeded_tensor.h"
+#include "rank/parallel/numeric_executor.h"
+
+namespace tpsim::launch {
+namespace {
+
+using rank::Json;
+
+Json read_json(const std::string& flag, const std::filesystem::path& path) {
+  std::ifstream in(path);
+  if (!in) throw_user_error("{}: there is no {} that can be read", flag, path.string());
+  Json json = Json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw_user_error("{}: {} is no JSON object", flag, path.string());
+  return json;
+}
+
+std::vector<float> numbers(const Json& json, const char* key, std::size_t count, const std::string& path) {
+  const bool there = json.contains(key) && json.at(key).is_array() && json.at(key).size() == count;
+  if (!there || !std::ranges::all_of(json.at(key), [](const Json& x) { return x.is_number(); }))
+    throw_user_error("--reference {}: key \"{}\" must be a list of {} numbers", path, key, count);
+  return json.at(key).get<std::vector<float>>();
+}
+
+// Over the largest of `wanted`.
+double difference(const std::vector<float>& values, const std::vector<float>& wanted) {
+  double most = 0, largest = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const double apart = std::abs(static_cast<double>(values[i]) - wanted[i]);
+    most = std::isnan(apart) ? INFINITY : std::max(most, apart);
+    largest = std::max(largest, std::abs(static_cast<double>(wanted[i])));
+  }
+  return largest > 0 ? most / largest : most;
+}
+
+// One loop, and one pass before it.
+class Loop {
+ public:
+  Loop(const ComputedPipeline& pipeline, const LoopSize& size)
+      : pipeline_(pipeline),
+        size_(size),
+        shape_{pipeline.denoiser->channels(), size.latents[0], size.latents[1], size.latents[2]},
+        latents_(rank::seeded_tensor("latents", size.seed, rank::elements(shape_))) {
+    const auto patch = pipeline.denoiser->patch();
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (size.latents[i] % patch[i] != 0)
+        throw_user_error("--latent-size: its {} must be a multiple of the transformer's patch_size, {}",
+                         std::array{"frames", "rows", "columns"}[i], patch[i]);
+    }
+    const auto text = [&](const char* name) {
+      const std::size_t count = std::size_t{size.prompt_tokens} * pipeline.denoiser->text_size();
+      return rank::TextEmbeddings{size.prompt_tokens, rank::seeded_tensor(name, size.seed, count)};
+    };
+    prompt_ = {.prompt = text("prompt"), .negative = text("negative_prompt"), .guidance = size.guidance};
+  }
+
+  std::vector<float> first_pass(rank::SequenceRanks& ranks) const {
+    const float timestep = scheduler()->timesteps().front();
+    return pipeline_.denoiser
+        ->forward(shape_, latents_, timestep, std::vector{prompt_.prompt, prompt_.negative}, ranks)
+        .front();
+  }
+  std::vector<float> latents(rank::SequenceRanks& ranks) const {
+    return rank::denoise(*pipeline_.denoiser, *scheduler(), shape_, latents_, prompt_, ranks);
+  }
+
+ private:
+  std::unique_ptr<rank::FlowScheduler> scheduler() const {
+    return rank::make_scheduler(rank::ConfigReader(pipeline_.scheduler, pipeline_.scheduler_path),
+                                size_.steps);
+  }
+
+  const ComputedPipeline& pipeline_;
+  const LoopSize& size_;
+  rank::LatentShape shape_;
+  std::vector<float> latents_;
+  rank::GuidedPrompt prompt_;
+};
+
+}  // namespace
+
+bool PipelineRow::agrees(double tolerance) const {
+  const bool same = difference <= tolerance && (!from_reference || *from_reference <= tolerance);
+  return same || !exact || kept < 1;
+}
+
+ComputedPipeline load_computed_pipeline(const std::string& folder) {
+  const std::filesystem::path root = folder;
+  std::error_code error;
+  if (!std::filesystem::is_directory(root, error))
+    throw_user_error(
+        "--model-path {}: is a pipeline without weights; name a folder with model_index.json, "
+        "transformer and scheduler",
+        folder);
+  const Json index = read_json("--model-path", root / "model_index.json");
+  const rank::ConfigReader reader(index, (root / "model_index.json").string());
+  if (reader.has("transformer_2") && index.at("transformer_2").is_array() &&
+      !index.at("transformer_2").front().is_null())
+    throw_user_error("{}: key \"transformer_2\" is given; loops of two transformers are not computed",
+                     reader.where());
+  if (reader.flag("expand_timesteps", false))
+    throw_user_error("{}: key \"expand_timesteps\" is true; a timestep for each token is not computed",
+                     reader.where());
+  const std::filesystem::path transformer = root / "transformer";
+  const Json config = read_json("--model-path", transformer / "config.json");
+  ComputedPipeline out;
+  const rank::Checkpoint weights(transformer.string());
+  out.denoiser =
+      rank::load_denoiser(rank::ConfigReader(config, (transformer / "config.json").string()), weights);
+  out.scheduler_path = (root / "scheduler" / "scheduler_config.json").string();
+  out.scheduler = read_json("--model-path", out.scheduler_path);
+  return out;
+}
+
+LoopReference read_loop_reference(const std::string& path, std::uint32_t channels) {
+  const Json json = read_json("--reference", path);
+  const rank::ConfigReader reader(json, fmt::format("--reference {}", path));
+  const std::vector<float> shape = numbers(json, "latent_shape", 4, path);
+  LoopReference out;
+  const bool sizes =
+      std::ranges::all_of(shape, [](float x) { return x >= 1 && x <= 1024 && x == std::floor(x); });
+  if (!sizes || static_cast<std::uint32_t>(shape[0]) != channels)
+    throw_user_error("--reference {}: key \"latent_shape\" must be {} channels, frames, rows and columns",
+                     path, channels);
+  for (std::size_t i = 0; i < 3; ++i) out.size.latents[i] = static_cast<std::uint32_t>(shape[i + 1]);
+  out.size.prompt_tokens = reader.number("text_tokens");
+  out.size.steps = reader.number("steps");
+  out.size.seed = reader.number("seed", 0);
+  out.size.guidance = static_cast<float>(reader.real("guidance_scale", 1, 0, 1000));
+  const std::size_t count =
+      rank::elements({channels, out.size.latents[0], out.size.latents[1], out.size.latents[2]});
+  out.first_pass = numbers(json, "first_pass", count, path);
+  out.latents = numbers(json, "latents", count, path);
+  return out;
+}
+
+std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const PipelinePlan& plan,
+                                         rank::MpiSession& session,
+                                         const std::function<void(const PipelineRow&)>& on_row) {
+  const std::uint32_t ranks = plan.splits.front().ranks();
+  const bool many = session.num_processes() > 1;
+  const rank::ProcessGroup group = many ? session.process_group(ranks) : rank::ProcessGroup{};
+  rank::ThreadPool pool(0, many ? group.job_on_host : 1);
+  const Loop loop(pipeline, plan.reference ? plan.reference->size : plan.size);
+
+  const rank::SelfAttention dense{.backend = rank::head_backends().front()};
+  std::vector<float> wanted;
+  {
+    rank::LocalCollectives alone(1);
+    rank::SequenceRanks one({}, dense, alone, pool);
+    wanted = loop.latents(one);
+  }
+  std::unique_ptr<rank::MpiCollectives> over_mpi;
+  if (many) over_mpi = std::make_unique<rank::MpiCollectives>(group);
+  // What only dense backends do is no row of the others, unless nothing else is asked for.
+  const bool only_rings =
+      std::ranges::all_of(plan.splits, [](const rank::SequenceSplit& split) { return split.ring > 1; });
+  std::vector<PipelineRow> rows;
+  for (const std::string& name : plan.backends) {
+    const attention::DiffusionBackend& backend =
+        attention::find_diffusion_backend("--attention-backends", name);
+    const rank::SelfAttention self{
+        .backend = &rank::find_head_backend("--attention-backends", backend.name),
+        .parameters = attention::read_diffusion_parameters(backend, plan.backend_config)};
+    for (const rank::SequenceSplit& split : plan.splits) {
+      if (split.ring > 1 && !self.backend->dense && !only_rings) continue;
+      PipelineRow row;
+      row.split = split;
+      row.backend = backend.name;
+      row.exact = !self.backend->rounds;
+      try {
+        rank::LocalCollectives local(split.ranks());
+        rank::Collectives& collectives = many ? static_cast<rank::Collectives&>(*over_mpi) : local;
+        rank::SequenceRanks ranks_of_split(split, self, collectives, pool);
+        const std::vector<float> latents = loop.latents(ranks_of_split);
+        row.difference = difference(latents, wanted);
+        const rank::KeptPairs& pairs = ranks_of_split.pairs();
+        if (pairs.all > 0) row.kept = static_cast<double>(pairs.kept) / static_cast<double>(pairs.all);
+        if (plan.reference)
+          row.from_reference =
+              std::max(difference(latents, plan.reference->latents),
+                       difference(loop.first_pass(ranks_of_split), plan.reference->first_pass));
+      } catch (const UserError& error) {
+        row.refused = error.what();
+      }
+      on_row(rows.emplace_back(std::move(row)));
+    }
+  }
+  return rows;
+}
+
+}  // namespace tpsim::launch

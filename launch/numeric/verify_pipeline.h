@@ -1,0 +1,68 @@
+// Whether the split of a diffusion pipeline over ranks, or its attention backend, changes what its denoising
+// transformer makes: every split and backend against one rank with dense attention.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rank/numeric/diffusion/denoising_loop.h"
+#include "rank/parallel/mpi_session.h"
+#include "rank/weights/checkpoint.h"
+
+namespace tpsim::launch {
+
+// What is computed in a pipeline's folder: transformer and scheduler. Text encoders and the VAE are not.
+struct ComputedPipeline {
+  std::unique_ptr<rank::Denoiser> denoiser;
+  rank::Json scheduler;
+  std::string scheduler_path;
+};
+// Throws UserError naming --model-path and what is missing, or the file with what is not computed.
+ComputedPipeline load_computed_pipeline(const std::string& folder);
+
+// What one loop is: the rule of rank/numeric/diffusion/seeded_tensor.h makes latents and embeddings.
+struct LoopSize {
+  std::array<std::uint32_t, 3> latents = {3, 6, 10};  // frames, rows, columns
+  std::uint32_t prompt_tokens = 8, steps = 4;
+  float guidance = 5;
+  std::uint64_t seed = 1;
+};
+// Values that Diffusers recorded (tests/references/make_diffusion_references.py): the loop's size comes with
+// them.
+struct LoopReference {
+  LoopSize size;
+  std::vector<float> first_pass, latents;
+};
+// Throws UserError naming --reference.
+LoopReference read_loop_reference(const std::string& path, std::uint32_t channels);
+
+struct PipelinePlan {
+  std::vector<rank::SequenceSplit> splits;
+  std::vector<std::string> backends;
+  std::string backend_config;
+  LoopSize size;
+  std::optional<LoopReference> reference;
+};
+
+struct PipelineRow {
+  rank::SequenceSplit split;
+  std::string backend, refused;
+  bool exact = true;      // rounds nothing
+  double kept = 1;        // of the pairs of queries and keys, those that met
+  double difference = 0;  // of the latents from those of one rank with dense attention, over the largest
+  std::optional<double> from_reference;  // of one pass and of the latents, the larger
+  // Whether it must be the same: nothing was left out or rounded.
+  bool agrees(double tolerance) const;
+};
+
+// In every process; `on_row` is told of each row as it is done. Throws UserError where the pipeline cannot be
+// computed at all.
+std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const PipelinePlan& plan,
+                                         rank::MpiSession& session,
+                                         const std::function<void(const PipelineRow&)>& on_row);
+
+}  // namespace tpsim::launch

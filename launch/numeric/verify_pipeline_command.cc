@@ -1,0 +1,188 @@
+// `tpsim verify` of a diffusion pipeline: every attention backend and split against one dense rank.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/cli/flag_command.h"
+#include "launch/cli/flag_set.h"
+#include "launch/cli/flag_values.h"
+#include "launch/cli/terminal.h"
+#include "launch/numeric/numeric_commands.h"
+#include "launch/numeric/verify_pipeline.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+
+namespace tpsim::launch {
+namespace {
+
+struct VerifyPipelineArgs {
+  std::string model_path, reference, latent_size;
+  std::vector<std::string> backends;
+  std::optional<std::uint32_t> num_gpus, ulysses, ring;
+  std::optional<bool> cfg_parallel;
+  PipelinePlan plan;
+  double guidance = 5, tolerance = 1e-4;
+};
+
+constexpr std::uint64_t kMostGpus = 64, kMostSize = 1024;
+
+void declare_pipeline_flags(FlagSet& flags, VerifyPipelineArgs& args) {
+  flags.group("Verification");
+  flags.add_value("--model-path,--model", "DIR", "folder with a model_index.json, transformer and scheduler",
+                  text(args.model_path));
+  flags.add_list("--attention-backends", "LIST",
+                 "all that are computed, or names: fa,sage_attn (default all)",
+                 [&args](std::string_view flag, const std::vector<std::string>& values) {
+                   for (const std::string& value : values) {
+                     for (const std::string& name : split_list(value)) {
+                       if (name.empty()) throw_user_error("{}: has an empty name", flag);
+                       args.backends.push_back(name);
+                     }
+                   }
+                 });
+  flags.add_value("--attention-backend-config", "CONFIG", "of the one backend that is named: KEY=VALUE,...",
+                  text(args.plan.backend_config));
+  flags.add_value(
+      "--reference", "FILE",
+      "JSON of what Diffusers made (tests/references/make_diffusion_references.py), sizes included",
+      text(args.reference));
+  flags.add_value(
+      "--tolerance", "X",
+      "largest difference of a latent with dense attention, relative to the largest (default 1e-4)",
+      real(args.tolerance, 0, false, 1, true));
+  flags.group("Parallelism");
+  flags.add_value("--num-gpus", "N",
+                  "ranks (default: processes of mpirun, or 8): 1, 2, 4 ... up to it without mpirun",
+                  count(args.num_gpus, 1, kMostGpus));
+  flags.add_value("--ulysses-degree", "N", "that share heads (default: all that fit)",
+                  count(args.ulysses, 1, kMostGpus));
+  flags.add_value("--ring-degree", "N", "that pass keys and values round (default: all that fit)",
+                  count(args.ring, 1, kMostGpus));
+  flags.add_boolean("--enable-cfg-parallel", "a group of ranks for each prompt (default: with and without)",
+                    args.cfg_parallel);
+  flags.group("Request");
+  flags.add_value("--latent-size", "FxRxC", "frames, rows and columns of the latents (default 3x6x10)",
+                  text(args.latent_size));
+  flags.add_value("--prompt-tokens", "N", "embeddings of a prompt (default 8)",
+                  count(args.plan.size.prompt_tokens, 1, kMostSize));
+  flags.add_value("--num-inference-steps", "N", "of the denoising loop (default 4)",
+                  count(args.plan.size.steps, 1, kMostSize));
+  flags.add_value("--guidance-scale", "X", "classifier-free guidance runs above 1 (default 5)",
+                  real(args.guidance, 0, true, 1000, true));
+  flags.add_value("--seed", "N", "of latents and embeddings (default 1)",
+                  count(args.plan.size.seed, 0, 1U << 31));
+}
+
+std::array<std::uint32_t, 3> read_latent_size(const std::string& value) {
+  std::array<std::uint32_t, 3> out{};
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::size_t end = i < 2 ? value.find('x', begin) : value.size();
+    const std::string part = end == std::string::npos ? "" : value.substr(begin, end - begin);
+    if (part.empty() || part.size() > 4 || part.find_first_not_of("0123456789") != std::string::npos ||
+        part == "0")
+      throw_user_error("--latent-size {}: must be frames, rows and columns, for example 3x6x10", value);
+    out[i] = static_cast<std::uint32_t>(parse_count("--latent-size", part, 1, kMostSize));
+    begin = end + 1;
+  }
+  return out;
+}
+
+// Of `ranks`, those that the flags allow.
+void add_splits(const VerifyPipelineArgs& args, std::uint32_t ranks, bool guided,
+                std::vector<rank::SequenceSplit>& splits) {
+  for (std::uint32_t cfg = 1; cfg <= (guided ? 2U : 1U); ++cfg) {
+    if (ranks % cfg != 0 || (args.cfg_parallel && *args.cfg_parallel != (cfg == 2))) continue;
+    for (std::uint32_t ring = 1; ring <= ranks / cfg; ++ring) {
+      const std::uint32_t ulysses = ranks / cfg / ring;
+      if (cfg * ring * ulysses != ranks || args.ring.value_or(ring) != ring ||
+          args.ulysses.value_or(ulysses) != ulysses)
+        continue;
+      splits.push_back({.cfg = cfg, .ring = ring, .ulysses = ulysses});
+    }
+  }
+}
+
+std::string difference_text(double difference) { return fmt::format("{:.2e}", difference); }
+
+void print_pipeline_row(const PipelineRow& row, double tolerance) {
+  const auto& [cfg, ring, ulysses] = row.split;
+  std::string line =
+      fmt::format("{:>5} {:>4} {:>5} {:>8}  {:<18}", row.split.ranks(), cfg, ring, ulysses, row.backend);
+  if (!row.refused.empty()) {
+    line += fmt::format(" cannot: {}", row.refused);
+  } else {
+    line += fmt::format(" {:>6.1f} %  {:>10}  {:>10}{}", 100 * row.kept, difference_text(row.difference),
+                        row.from_reference ? difference_text(*row.from_reference) : "",
+                        row.agrees(tolerance) ? "" : "  DISAGREES");
+  }
+  print(line + "\n");
+  flush_output();
+}
+
+int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
+  if (args.model_path.empty())
+    throw_user_error("--model-path: is required, a folder with a model_index.json");
+  const ComputedPipeline pipeline = load_computed_pipeline(args.model_path);
+  PipelinePlan& plan = args.plan;
+  plan.size.guidance = static_cast<float>(args.guidance);
+  if (!args.latent_size.empty()) plan.size.latents = read_latent_size(args.latent_size);
+  if (!args.reference.empty())
+    plan.reference = read_loop_reference(args.reference, pipeline.denoiser->channels());
+  const bool all = args.backends.empty() || args.backends == std::vector<std::string>{"all"};
+  if (!all) plan.backends = args.backends;
+  if (!plan.backend_config.empty() && (all || args.backends.size() > 1))
+    throw_user_error("--attention-backend-config: is of one backend; name it by --attention-backends");
+  if (all) {
+    for (const rank::HeadBackend* const backend : rank::head_backends())
+      plan.backends.emplace_back(backend->name);
+  }
+  const float guidance = plan.reference ? plan.reference->size.guidance : plan.size.guidance;
+  if (args.cfg_parallel.value_or(false) && guidance <= 1)
+    throw_user_error(
+        "--enable-cfg-parallel: there is one prompt without guidance; give --guidance-scale above 1");
+  const bool many = session.num_processes() > 1;
+  const std::uint32_t most = args.num_gpus.value_or(many ? session.num_processes() : 8);
+  for (std::uint32_t ranks = many ? most : 1; ranks < most; ranks *= 2)
+    add_splits(args, ranks, guidance > 1, plan.splits);
+  add_splits(args, most, guidance > 1, plan.splits);
+  if (plan.splits.empty())
+    throw_user_error("--num-gpus {}: is no product of the degrees that are given", most);
+
+  const bool speaks = session.process() == 0;
+  bool headed = false;
+  const auto rows = verify_pipeline(pipeline, plan, session, [&](const PipelineRow& row) {
+    if (!speaks) return;
+    if (!headed)
+      print(fmt::format("{:>5} {:>4} {:>5} {:>8}  {:<18} {:>8}  {:>10}  {:>10}\n", "ranks", "cfg", "ring",
+                        "ulysses", "backend", "kept", "from dense", plan.reference ? "reference" : ""));
+    headed = true;
+    print_pipeline_row(row, args.tolerance);
+  });
+  const auto refused =
+      std::ranges::count_if(rows, [](const PipelineRow& row) { return !row.refused.empty(); });
+  const auto disagreeing =
+      std::ranges::count_if(rows, [&](const PipelineRow& row) { return !row.agrees(args.tolerance); });
+  if (refused == std::ssize(rows))
+    throw_user_error("--num-gpus {}: none of {} rows could be computed: {}", most, rows.size(),
+                     rows.front().refused);
+  if (!speaks) return disagreeing == 0 ? kDone : kDisagreement;
+  print(disagreeing == 0 ? fmt::format("\nAll splits with dense attention agree within {:g}{}.\n",
+                                       args.tolerance, plan.reference ? ", with the reference, too" : "")
+                         : fmt::format("\n{} of {} rows disagree.\n", disagreeing, rows.size()));
+  return disagreeing == 0 ? kDone : kDisagreement;
+}
+
+}  // namespace
+
+void add_verify_pipeline(CLI::App& command, rank::MpiSession& session, Action& action) {
+  add_flag_command<VerifyPipelineArgs>(
+      command, action, [](FlagSet& flags, VerifyPipelineArgs& args) { declare_pipeline_flags(flags, args); },
+      [&session](VerifyPipelineArgs& args, FlagSet&) { return verify_split_pipeline(args, session); });
+}
+
+}  // namespace tpsim::launch

@@ -1,0 +1,24 @@
+#include "rank/numeric/diffusion/denoiser.h"
+
+#include <string>
+
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+
+namespace tpsim::rank {
+
+extern const DenoiserFamily kWanDenoiser;
+
+std::unique_ptr<Denoiser> load_denoiser(const ConfigReader& config, const TensorSource& source) {
+  static const DenoiserFamily* const families[] = {&kWanDenoiser};
+  const std::string name = config.text("_class_name", "");
+  std::vector<std::string_view> names;
+  for (const DenoiserFamily* const family : families) {
+    if (family->class_name == name) return family->load(config, source);
+    names.push_back(family->class_name);
+  }
+  throw_user_error("{}: key \"_class_name\" is {}, which is not computed; computed are {}", config.where(),
+                   name.empty() ? "missing" : name, join_or(names));
+}
+
+}  // namespace tpsim::rank

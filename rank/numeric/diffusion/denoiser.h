@@ -1,0 +1,57 @@
+// Denoising transformers of numeric execution: one file a family (wan.cc), one list (denoiser.cc).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "rank/config/config_reader.h"
+#include "rank/numeric/diffusion/sequence_ranks.h"
+#include "rank/weights/tensor_source.h"
+
+namespace tpsim::rank {
+
+// Of one sample: channels, frames, rows, columns, the last contiguous.
+using LatentShape = std::array<std::uint32_t, 4>;
+inline std::size_t elements(const LatentShape& shape) {
+  return std::size_t{shape[0]} * shape[1] * shape[2] * shape[3];
+}
+
+struct TextEmbeddings {
+  std::uint32_t tokens = 0;
+  std::vector<float> rows;  // [tokens, Denoiser::text_size()]
+};
+
+class Denoiser {
+ public:
+  Denoiser() = default;
+  Denoiser(const Denoiser&) = delete;
+  Denoiser& operator=(const Denoiser&) = delete;
+  virtual ~Denoiser() = default;
+
+  virtual std::uint32_t channels() const = 0;  // of latents
+  virtual std::uint32_t text_size() const = 0;
+  // What frames, rows and columns must be multiples of.
+  virtual std::array<std::uint32_t, 3> patch() const = 0;
+  // One pass over `latents` for each of `texts`, split.cfg of them, all of the same length: what the model
+  // predicts for each, of the shape of the latents. Collective, with equal arguments on every rank. Throws
+  // UserError for sizes that it cannot take.
+  virtual std::vector<std::vector<float>> forward(const LatentShape& shape, std::span<const float> latents,
+                                                  float timestep, std::span<const TextEmbeddings> texts,
+                                                  SequenceRanks& ranks) const = 0;
+};
+
+struct DenoiserFamily {
+  std::string_view class_name;  // _class_name of transformer/config.json
+  // Throws UserError where a tensor is missing or misshaped, or the config asks for what is not computed.
+  std::unique_ptr<Denoiser> (*load)(const ConfigReader& config, const TensorSource& source);
+};
+
+// `config`: transformer/config.json. Throws UserError naming the file for a class that is not computed, and
+// as DenoiserFamily::load.
+std::unique_ptr<Denoiser> load_denoiser(const ConfigReader& config, const TensorSource& source);
+
+}  // namespace tpsim::rank

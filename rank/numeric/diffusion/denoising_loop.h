@@ -1,0 +1,42 @@
+// The denoising loop: which timesteps, and what a prediction makes of the latents. Diffusers' schedulers of
+// flow matching, by class name of scheduler/scheduler_config.json.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "rank/config/config_reader.h"
+#include "rank/numeric/diffusion/denoiser.h"
+
+namespace tpsim::rank {
+
+class FlowScheduler {
+ public:
+  FlowScheduler() = default;
+  FlowScheduler(const FlowScheduler&) = delete;
+  FlowScheduler& operator=(const FlowScheduler&) = delete;
+  virtual ~FlowScheduler() = default;
+  // One for each step, as the transformer is given them.
+  const std::vector<float>& timesteps() const { return timesteps_; }
+  // Step after step, in order: `latents` become those of the next.
+  virtual void step(const std::vector<float>& prediction, std::vector<float>& latents) = 0;
+
+ protected:
+  std::vector<float> timesteps_;
+};
+
+// FlowMatchEulerDiscreteScheduler, or UniPCMultistepScheduler with flow sigmas. Throws UserError naming the
+// file and the key for what is not computed.
+std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::uint32_t steps);
+
+struct GuidedPrompt {
+  TextEmbeddings prompt, negative;
+  float guidance = 1;  // 1 and less: `negative` is not looked at
+};
+// Latents after all steps. Predictions are other + guidance (prompt's - other); with split.cfg 2 both passes
+// are one. REQUIRES: split.cfg is 1, or 2 where guidance is above 1.
+std::vector<float> denoise(const Denoiser& denoiser, FlowScheduler& scheduler, const LatentShape& shape,
+                           std::vector<float> latents, const GuidedPrompt& prompt, SequenceRanks& ranks);
+
+}  // namespace tpsim::rank

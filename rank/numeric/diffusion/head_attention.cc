@@ -1,0 +1,71 @@
+#include "rank/numeric/diffusion/head_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/math/small_product.h"
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "rank/linear/vector_ops.h"
+
+namespace tpsim::rank {
+
+using attention::SoftmaxPart;
+
+namespace {
+
+void attend_dense(const HeadCall& call, const attention::DiffusionParameters&, float* out, KeptPairs& pairs) {
+  SoftmaxPart part;
+  dense_part(call, {}, part);
+  divide(part, out);
+  pairs.all += std::uint64_t{call.q.count} * call.k.count;
+  pairs.kept += std::uint64_t{call.q.count} * call.k.count;
+}
+
+constexpr HeadBackend kFa = {.name = "fa", .attend = attend_dense, .dense = true};
+constexpr HeadBackend kTorchSdpa = {.name = "torch_sdpa", .attend = attend_dense, .dense = true};
+
+}  // namespace
+
+extern const HeadBackend kSageHead, kVideoSparseHead;
+
+std::span<const HeadBackend* const> head_backends() {
+  static const HeadBackend* const list[] = {&kFa, &kTorchSdpa, &kSageHead, &kVideoSparseHead};
+  return list;
+}
+
+const HeadBackend& find_head_backend(std::string_view flag, std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const HeadBackend* const backend : head_backends()) {
+    if (backend->name == name) return *backend;
+    names.push_back(backend->name);
+  }
+  throw_user_error("{} {}: is priced and not computed yet; computed are {}", flag, name, join_or(names));
+}
+
+void dense_part(const HeadCall& call, std::span<const std::uint8_t> keeps, SoftmaxPart& part) {
+  const std::uint32_t rows = call.q.count, keys = call.k.count, dim = call.dim;
+  const float scale = 1 / std::sqrt(static_cast<float>(dim));
+  std::vector<float> scores(std::size_t{rows} * keys);
+  for (std::uint32_t r = 0; r < rows; ++r) {
+    float* const row = scores.data() + std::size_t{r} * keys;
+    for (std::uint32_t k = 0; k < keys; ++k) {
+      const bool seen = keeps.empty() || keeps[std::size_t{r} * keys + k] != 0;
+      row[k] = seen ? scale * dot(call.q.row(r), call.k.row(k), dim) : SoftmaxPart::kNone;
+    }
+  }
+  std::vector<float> values(std::size_t{keys} * dim + attention::kProductSlack);
+  for (std::uint32_t k = 0; k < keys; ++k)
+    std::copy_n(call.v.row(k), dim, values.begin() + static_cast<std::ptrdiff_t>(k) * dim);
+  part.clear(rows, dim);
+  part.add(scores.data(), keys, values.data(), dim);
+}
+
+void divide(const SoftmaxPart& part, float* out) {
+  for (std::size_t r = 0; r < part.sum.size(); ++r) {
+    for (std::size_t i = 0; i < part.v_dim; ++i)
+      out[r * part.v_dim + i] = part.values[r * part.v_dim + i] / part.sum[r];
+  }
+}
+
+}  // namespace tpsim::rank

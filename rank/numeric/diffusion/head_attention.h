@@ -1,0 +1,58 @@
+// Attention of diffusion transformers, computed: what a backend of attention/diffusion really does to a head
+// of one sample. One file a backend that is more than dense; the list is in head_attention.cc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "attention/diffusion/backend.h"
+#include "attention/diffusion/grid.h"
+#include "attention/math/softmax_part.h"
+
+namespace tpsim::rank {
+
+// Rows of one head, `stride` floats apart.
+struct HeadRows {
+  const float* rows = nullptr;
+  std::uint32_t count = 0;
+  std::size_t stride = 0;
+  const float* row(std::uint32_t i) const { return rows + i * stride; }
+};
+
+struct HeadCall {
+  HeadRows q, k, v;
+  std::uint32_t dim = 0;
+  // Of self-attention, the video's tokens as a grid (latent frames, rows, columns after patching); the head
+  // has all of them.
+  attention::GridSize grid{};
+};
+
+// Pairs of queries and keys that were there, and those that a backend computed.
+struct KeptPairs {
+  std::uint64_t all = 0, kept = 0;
+};
+
+struct HeadBackend {
+  std::string_view name{};  // a DiffusionBackend's
+  // out [q.count, dim]: softmax(q k^T / sqrt(dim)) v as the backend has it; adds to `pairs`.
+  void (*attend)(const HeadCall& call, const attention::DiffusionParameters& parameters, float* out,
+                 KeptPairs& pairs) = nullptr;
+  bool dense = false;   // the softmax over all keys, as it is
+  bool rounds = false;  // queries, keys or values
+};
+
+// Those that are computed, a dense one first.
+std::span<const HeadBackend* const> head_backends();
+// Of a DiffusionBackend's name. Throws UserError naming `flag` where it is not computed.
+const HeadBackend& find_head_backend(std::string_view flag, std::string_view name);
+
+// The softmax over the keys of `call`, not yet divided: parts over other keys may be added (ring attention).
+// `keeps`: empty, or [q.count, k.count], nonzero where a query sees a key.
+void dense_part(const HeadCall& call, std::span<const std::uint8_t> keeps, attention::SoftmaxPart& part);
+// out [rows, v_dim]
+void divide(const attention::SoftmaxPart& part, float* out);
+
+}  // namespace tpsim::rank

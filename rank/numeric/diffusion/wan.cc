@@ -1,0 +1,344 @@
+// Wan 2.1's text to video, as Diffusers' WanTransformer3DModel has it: blocks of self-attention with
+// rotations by frame, row and column, cross attention to the text, and an MLP, modulated by the timestep.
+//
+// Not computed, and refused: image conditions (I2V) and a timestep for each token (TI2V).
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/base/error.h"
+#include "rank/linear/vector_ops.h"
+#include "rank/numeric/diffusion/denoiser.h"
+#include "rank/numeric/vision/tower_layers.h"
+
+namespace tpsim::rank {
+namespace {
+
+using PerRank = SequenceRanks::PerRank;
+
+constexpr double kRopeTheta = 10000;
+
+// Cosine, then sine, of t / 10000^(i / (size / 2)): Timesteps(flip_sin_to_cos=True, downscale_freq_shift=0).
+std::vector<float> sinusoids(float t, std::uint32_t size) {
+  const std::uint32_t half = size / 2;
+  std::vector<float> out(size);
+  for (std::uint32_t i = 0; i < half; ++i) {
+    const float angle = t * std::exp(-std::log(10000.0F) * static_cast<float>(i) / static_cast<float>(half));
+    out[i] = std::cos(angle);
+    out[half + i] = std::sin(angle);
+  }
+  return out;
+}
+
+struct WanAttention {
+  TowerLinear q, k, v, out;
+  TowerNorm norm_q, norm_k;
+};
+
+struct WanBlock {
+  WanAttention self, cross;
+  TowerNorm norm2;  // empty weight: none
+  TowerLinear up, down;
+  std::vector<float> table;  // [6, width]
+};
+
+// x normed, times 1 + scale, plus shift: rows of `width`.
+std::vector<float> modulated(const std::vector<float>& x, std::uint32_t width, float eps, const float* shift,
+                             const float* scale) {
+  std::vector<float> weight(width), out(x.size());
+  for (std::uint32_t i = 0; i < width; ++i) weight[i] = 1 + scale[i];
+  for (std::size_t at = 0; at < x.size(); at += width)
+    layer_norm(x.data() + at, width, weight.data(), shift, eps, out.data() + at);
+  return out;
+}
+
+class Wan : public Denoiser {
+ public:
+  Wan(const ConfigReader& config, const TensorSource& source)
+      : heads_(config.number("num_attention_heads")),
+        dim_(config.number("attention_head_dim", 6)),
+        width_(heads_ * dim_),
+        in_(config.number("in_channels")),
+        out_(config.number_or("out_channels", in_)),
+        text_(config.number("text_dim")),
+        freq_(config.number("freq_dim", 2)),
+        ffn_(config.number("ffn_dim")),
+        eps_(static_cast<float>(config.real("eps", 1e-6, 0, 1))) {
+    for (const char* const key : {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"}) {
+      if (config.has(key))
+        throw_user_error(
+            "{}: key \"{}\" is given; Wan with images as conditions is not computed, text to video is",
+            config.where(), key);
+    }
+    if (dim_ % 2 != 0)
+      throw_user_error("{}: key \"attention_head_dim\" is {}; it must be even", config.where(), dim_);
+    const std::string qk_norm = config.text("qk_norm", "rms_norm_across_heads");
+    if (qk_norm != "rms_norm_across_heads")
+      throw_user_error("{}: key \"qk_norm\" is {}; rms_norm_across_heads is computed", config.where(),
+                       qk_norm);
+    if (out_ != in_)
+      throw_user_error(
+          "{}: key \"out_channels\" is {} and in_channels {}; latents alone are denoised, and both "
+          "must be equal",
+          config.where(), out_, in_);
+    read_patch(config);
+    const TowerReader reader(source, WeightType::kFp32, {""}, "patch_embedding.weight");
+    const auto linear = [&](const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
+      return reader.whole(name, outputs, {inputs}, /*bias=*/true);
+    };
+    patches_ = reader.whole("patch_embedding", width_, {in_, patch_[0], patch_[1], patch_[2]}, true);
+    const std::string condition = "condition_embedder.";
+    time_1_ = linear(condition + "time_embedder.linear_1", width_, freq_);
+    time_2_ = linear(condition + "time_embedder.linear_2", width_, width_);
+    time_proj_ = linear(condition + "time_proj", 6 * width_, width_);
+    text_1_ = linear(condition + "text_embedder.linear_1", width_, text_);
+    text_2_ = linear(condition + "text_embedder.linear_2", width_, width_);
+    const auto attention = [&](const std::string& at) {
+      return WanAttention{.q = linear(at + "to_q", width_, width_),
+                          .k = linear(at + "to_k", width_, width_),
+                          .v = linear(at + "to_v", width_, width_),
+                          .out = linear(at + "to_out.0", width_, width_),
+                          .norm_q = reader.norm(at + "norm_q", width_, eps_, /*rms=*/true),
+                          .norm_k = reader.norm(at + "norm_k", width_, eps_, /*rms=*/true)};
+    };
+    const bool cross_norm = config.flag("cross_attn_norm", true);
+    for (std::uint32_t i = 0; i < config.number("num_layers"); ++i) {
+      const std::string at = "blocks." + std::to_string(i) + ".";
+      blocks_.push_back({.self = attention(at + "attn1."),
+                         .cross = attention(at + "attn2."),
+                         .norm2 = cross_norm ? reader.norm(at + "norm2", width_, eps_) : TowerNorm{},
+                         .up = linear(at + "ffn.net.0.proj", ffn_, width_),
+                         .down = linear(at + "ffn.net.2", width_, ffn_),
+                         .table = reader.tensor(at + "scale_shift_table", {1, 6, width_})});
+    }
+    const std::uint32_t patch_size = patch_[0] * patch_[1] * patch_[2];
+    proj_out_ = linear("proj_out", out_ * patch_size, width_);
+    table_ = reader.tensor("scale_shift_table", {1, 2, width_});
+  }
+
+  std::uint32_t channels() const override { return in_; }
+  std::uint32_t text_size() const override { return text_; }
+  std::array<std::uint32_t, 3> patch() const override { return patch_; }
+
+  std::vector<std::vector<float>> forward(const LatentShape& shape, std::span<const float> latents,
+                                          float timestep, std::span<const TextEmbeddings> texts,
+                                          SequenceRanks& ranks) const override {
+    attention::GridSize grid{};
+    for (std::size_t i = 0; i < 3; ++i) grid[i] = shape[i + 1] / patch_[i];
+    const std::uint32_t count = grid[0] * grid[1] * grid[2];
+    ThreadPool& pool = ranks.pool();
+
+    // What conditions all blocks.
+    std::vector<float> hidden(width_), time(width_), projected(std::size_t{6} * width_);
+    time_1_.forward(sinusoids(timestep, freq_).data(), 1, hidden.data(), pool);
+    activate(TowerActivation::kSilu, hidden.data(), width_);
+    time_2_.forward(hidden.data(), 1, time.data(), pool);
+    std::vector<float> active = time;
+    activate(TowerActivation::kSilu, active.data(), width_);
+    time_proj_.forward(active.data(), 1, projected.data(), pool);
+
+    PerRank x(ranks.local()), text(ranks.local());
+    std::vector<Share> shares(ranks.local());
+    for (std::uint32_t i = 0; i < ranks.local(); ++i) {
+      shares[i] = ranks.tokens(i, count);
+      const std::vector<float> rows = patch_rows(shape, latents, grid, shares[i]);
+      x[i].resize(std::size_t{shares[i].count} * width_);
+      patches_.forward(rows.data(), shares[i].count, x[i].data(), pool);
+      text[i] = embed_text(texts[ranks.prompt(i)], pool);
+    }
+    for (const WanBlock& block : blocks_) forward_block(block, projected, grid, shares, text, x, ranks);
+
+    std::vector<float> table = table_;
+    for (std::uint32_t part = 0; part < 2; ++part)
+      add(table.data() + std::size_t{part} * width_, time.data(), width_);
+    PerRank results(ranks.local());
+    for (std::uint32_t i = 0; i < ranks.local(); ++i) {
+      const std::vector<float> normed = modulated(x[i], width_, eps_, table.data(), table.data() + width_);
+      results[i].resize(std::size_t{shares[i].count} * proj_out_.weight.n());
+      proj_out_.forward(normed.data(), shares[i].count, results[i].data(), pool);
+    }
+    std::vector<std::vector<float>> out;
+    for (const std::vector<float>& rows : ranks.gather(results, count, proj_out_.weight.n()))
+      out.push_back(from_patches(shape, grid, rows));
+    return out;
+  }
+
+ private:
+  void read_patch(const ConfigReader& config) {
+    if (!config.has("patch_size")) return;
+    const Json& json = config.json().at("patch_size");
+    const bool three = json.is_array() && json.size() == 3;
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (!three || !json[i].is_number_unsigned() || json[i] < 1U || json[i] > 64U)
+        throw_user_error("{}: key \"patch_size\" must be three whole numbers from 1 to 64", config.where());
+      patch_[i] = json[i].get<std::uint32_t>();
+    }
+  }
+
+  std::vector<float> embed_text(const TextEmbeddings& text, ThreadPool& pool) const {
+    std::vector<float> hidden(std::size_t{text.tokens} * width_), out(hidden.size());
+    text_1_.forward(text.rows.data(), text.tokens, hidden.data(), pool);
+    activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
+    text_2_.forward(hidden.data(), text.tokens, out.data(), pool);
+    return out;
+  }
+
+  // Rows [share.count, channels x patch] of the tokens of a share, as a convolution whose stride is its
+  // kernel reads them.
+  std::vector<float> patch_rows(const LatentShape& shape, std::span<const float> latents,
+                                const attention::GridSize& grid, const Share& share) const {
+    std::vector<float> out;
+    for_patches(shape, grid, share,
+                [&](std::uint32_t, std::uint32_t, std::size_t at) { out.push_back(latents[at]); });
+    return out;
+  }
+  // Outputs come with their channel last.
+  std::vector<float> from_patches(const LatentShape& shape, const attention::GridSize& grid,
+                                  const std::vector<float>& rows) const {
+    std::vector<float> out(elements(shape));
+    const std::uint32_t size = patch_[0] * patch_[1] * patch_[2];
+    std::uint32_t i = 0;
+    for_patches(shape, grid, {0, grid[0] * grid[1] * grid[2]},
+                [&](std::uint32_t token, std::uint32_t channel, std::size_t at) {
+                  out[at] = rows[(std::size_t{token} * size + i++ % size) * in_ + channel];
+                });
+    return out;
+  }
+  // place(token, channel, index of the latent), channels in the outer loop, then the patch.
+  template <typename Place>
+  void for_patches(const LatentShape& shape, const attention::GridSize& grid, const Share& share,
+                   const Place& place) const {
+    for (std::uint32_t token = share.first; token < share.first + share.count; ++token) {
+      const std::uint32_t frame = token / (grid[1] * grid[2]), row = token / grid[2] % grid[1],
+                          column = token % grid[2];
+      for (std::uint32_t channel = 0; channel < in_; ++channel) {
+        for (std::uint32_t f = 0; f < patch_[0]; ++f) {
+          for (std::uint32_t y = 0; y < patch_[1]; ++y) {
+            for (std::uint32_t z = 0; z < patch_[2]; ++z) {
+              const std::size_t plane = std::size_t{channel} * shape[1] + frame * patch_[0] + f;
+              place(token, channel,
+                    (plane * shape[2] + row * patch_[1] + y) * shape[3] + column * patch_[2] + z);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // Pairs of neighbours of each head turn, the first by the frame, then by the row, then by the column.
+  void turn(std::vector<float>& rows, const Share& share, const attention::GridSize& grid) const {
+    const std::uint32_t side = 2 * (dim_ / 6), sizes[] = {dim_ - 2 * side, side, side};
+    for (std::uint32_t t = 0; t < share.count; ++t) {
+      const std::uint32_t token = share.first + t;
+      const std::uint32_t at[] = {token / (grid[1] * grid[2]), token / grid[2] % grid[1], token % grid[2]};
+      std::vector<float> cosines, sines;
+      for (std::size_t axis = 0; axis < 3; ++axis) {
+        for (std::uint32_t i = 0; i < sizes[axis]; i += 2) {
+          const double angle = at[axis] * std::pow(kRopeTheta, -static_cast<double>(i) / sizes[axis]);
+          cosines.push_back(static_cast<float>(std::cos(angle)));
+          sines.push_back(static_cast<float>(std::sin(angle)));
+        }
+      }
+      for (std::uint32_t head = 0; head < heads_; ++head) {
+        float* const x = rows.data() + std::size_t{t} * width_ + std::size_t{head} * dim_;
+        for (std::uint32_t i = 0; i < dim_ / 2; ++i) {
+          const float a = x[2 * i], b = x[2 * i + 1];
+          x[2 * i] = a * cosines[i] - b * sines[i];
+          x[2 * i + 1] = a * sines[i] + b * cosines[i];
+        }
+      }
+    }
+  }
+
+  static std::vector<float> product(const TowerLinear& linear, const std::vector<float>& x,
+                                    ThreadPool& pool) {
+    const auto rows = static_cast<std::uint32_t>(x.size() / linear.weight.k());
+    std::vector<float> out(std::size_t{rows} * linear.weight.n());
+    linear.forward(x.data(), rows, out.data(), pool);
+    return out;
+  }
+  static std::vector<float> normed(const TowerLinear& linear, const TowerNorm& norm,
+                                   const std::vector<float>& x, ThreadPool& pool) {
+    std::vector<float> out = product(linear, x, pool);
+    norm.apply(out.data(), static_cast<std::uint32_t>(out.size() / norm.weight.size()), out.data(), pool);
+    return out;
+  }
+
+  void forward_block(const WanBlock& block, const std::vector<float>& time, const attention::GridSize& grid,
+                     const std::vector<Share>& shares, const PerRank& text, PerRank& x,
+                     SequenceRanks& ranks) const {
+    ThreadPool& pool = ranks.pool();
+    std::vector<float> table = block.table;  // shift, scale, gate of attention, then of the MLP
+    add(table.data(), time.data(), table.size());
+    const auto part = [&](std::size_t i) { return table.data() + i * width_; };
+    const auto add_gated = [&](std::vector<float>& to, const std::vector<float>& rows, const float* gate) {
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] += rows[i] * gate[i % width_];
+    };
+    PerRank q(x.size()), k(x.size()), v(x.size()), met;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::vector<float> in = modulated(x[i], width_, eps_, part(0), part(1));
+      q[i] = normed(block.self.q, block.self.norm_q, in, pool);
+      k[i] = normed(block.self.k, block.self.norm_k, in, pool);
+      v[i] = product(block.self.v, in, pool);
+      turn(q[i], shares[i], grid);
+      turn(k[i], shares[i], grid);
+    }
+    ranks.attend({.heads = heads_, .dim = dim_, .grid = grid}, q, k, v, met);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      add_gated(x[i], product(block.self.out, met[i], pool), part(2));
+      add_cross(block, text[i], x[i], pool);
+      std::vector<float> hidden = product(block.up, modulated(x[i], width_, eps_, part(3), part(4)), pool);
+      activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
+      add_gated(x[i], product(block.down, hidden, pool), part(5));
+    }
+  }
+
+  // Every rank has the whole text, and no other's tokens are asked: dense whatever the backend.
+  void add_cross(const WanBlock& block, const std::vector<float>& text, std::vector<float>& x,
+                 ThreadPool& pool) const {
+    const auto rows = static_cast<std::uint32_t>(x.size() / width_);
+    const auto keys = static_cast<std::uint32_t>(text.size() / width_);
+    std::vector<float> in = x;
+    if (!block.norm2.weight.empty()) block.norm2.apply(x.data(), rows, in.data(), pool);
+    const std::vector<float> q = normed(block.cross.q, block.cross.norm_q, in, pool),
+                             k = normed(block.cross.k, block.cross.norm_k, text, pool),
+                             v = product(block.cross.v, text, pool);
+    std::vector<float> met(x.size());
+    pool.parallel_for(heads_, [&](std::uint32_t head, std::uint32_t) {
+      const std::size_t at = std::size_t{head} * dim_;
+      attention::SoftmaxPart part;
+      dense_part({.q = {q.data() + at, rows, width_},
+                  .k = {k.data() + at, keys, width_},
+                  .v = {v.data() + at, keys, width_},
+                  .dim = dim_},
+                 {}, part);
+      std::vector<float> result(std::size_t{rows} * dim_);
+      divide(part, result.data());
+      for (std::uint32_t r = 0; r < rows; ++r)
+        std::copy_n(result.data() + std::size_t{r} * dim_, dim_, met.data() + std::size_t{r} * width_ + at);
+    });
+    const std::vector<float> sum = product(block.cross.out, met, pool);
+    add(x.data(), sum.data(), x.size());
+  }
+
+  const std::uint32_t heads_, dim_, width_, in_, out_, text_, freq_, ffn_;
+  const float eps_;
+  std::array<std::uint32_t, 3> patch_ = {1, 2, 2};
+  TowerLinear patches_, time_1_, time_2_, time_proj_, text_1_, text_2_, proj_out_;
+  std::vector<WanBlock> blocks_;
+  std::vector<float> table_;
+};
+
+}  // namespace
+
+extern const DenoiserFamily kWanDenoiser;
+const DenoiserFamily kWanDenoiser = {
+    .class_name = "WanTransformer3DModel",
+    .load = [](const ConfigReader& config, const TensorSource& source) -> std::unique_ptr<Denoiser> {
+      return std::make_unique<Wan>(config, source);
+    }};
+
+}  // namespace tpsim::rank

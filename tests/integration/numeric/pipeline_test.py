@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Diffusion pipelines computed, seen from outside: `tpsim verify` of tiny ones against what Diffusers recorded in
+tests/golden/diffusion. Their weights come from the rule of tests/references/diffusion_weights.py.
+
+Usage: pipeline_test.py TPSIM PIPELINES [CLASS ...]      PIPELINES: tests/golden/diffusion
+"""
+
+import functools
+import json
+import os
+import shutil
+import sys
+import unittest
+
+import numeric_test
+from numeric_test import Numeric, reference
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../references"))
+import diffusion_weights  # noqa: E402
+
+TOLERANCE = 1e-4
+
+
+@functools.cache
+def weights(name):
+    return diffusion_weights.safetensors(reference(name)["tensors"])
+
+
+class Pipelines(Numeric):
+    def pipeline(self, name, **changes):
+        """A copy with weights; changes: files with the keys that are others."""
+        folder = self.path(name)
+        shutil.copytree(os.path.join(numeric_test.MODELS, name), folder, dirs_exist_ok=True)
+        with open(os.path.join(folder, "transformer/diffusion_pytorch_model.safetensors"), "wb") as file:
+            file.write(weights(name))
+        for file, keys in changes.items():
+            path = os.path.join(folder, {"transformer": "transformer/config.json", "index": "model_index.json",
+                                         "scheduler": "scheduler/scheduler_config.json"}[file])
+            with open(path) as old:
+                data = {**json.load(old), **keys}
+            with open(path, "w") as new:
+                json.dump(data, new)
+        return folder
+
+    def rows(self, folder, *extra, processes=None, status=0):
+        """(ranks, cfg, ring, ulysses), backend, kept, from dense, from the reference"""
+        done = self.tpsim("verify", "--model-path", folder, *extra, processes=processes)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        found = []
+        for line in done.stdout.splitlines()[1:]:
+            words = line.replace("%", "").split()
+            if len(words) >= 7 and words[0].isdigit():
+                found.append((tuple(map(int, words[:4])), words[4], *map(float, words[5:8])))
+        return found
+
+    def test_diffusers_loop_by_every_split(self):
+        for name in ("wan", "wan-euler"):
+            folder = self.pipeline(name)
+            rows = self.rows(folder, "--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa")
+            self.assertEqual(len({split for split, *_ in rows}), 16)
+            for split, backend, kept, dense, diffusers in rows:
+                with self.subTest(name=name, split=split):
+                    self.assertEqual(kept, 100)
+                    self.assertLessEqual(max(dense, diffusers), TOLERANCE)
+
+    def test_processes(self):
+        folder = self.pipeline("wan")
+        flags = ["--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa,sage_attn"]
+        alone = {row[:2]: row for row in self.rows(folder, *flags)}
+        for processes, ranks in ((1, 1), (2, 2), (4, 4), (8, 8), (2, 4)):
+            with self.subTest(processes=processes, ranks=ranks):
+                rows = self.rows(folder, *flags, "--num-gpus", str(ranks), processes=processes)
+                self.assertGreater(len(rows), 0)
+                for row in rows:
+                    self.assertEqual(row, alone[row[:2]])  # as printed
+
+    def test_backends_say_how_far_they_are_off(self):
+        folder = self.pipeline("wan")
+        sizes = ["--latent-size", "4x16x24", "--num-gpus", "2", "--num-inference-steps", "2"]
+        differences = {}
+        for sparsity in ("0", "0.5", "0.9"):
+            rows = self.rows(folder, *sizes, "--attention-backends", "video_sparse_attn", "--attention-backend-config",
+                             f"sparsity={sparsity}")
+            self.assertEqual(len(rows), 3)  # one rank, two by Ulysses, two by guidance
+            self.assertEqual(len({row[2:] for row in rows}), 1)
+            differences[sparsity] = rows[0][2:4]
+        self.assertEqual(differences["0"], (100.0, 0.0))
+        self.assertEqual([kept for kept, _ in differences.values()], [100.0, 50.0, 16.7])  # of six tiles 6, 3, 1
+        self.assertLess(0, differences["0.5"][1])
+        self.assertLess(differences["0.5"][1], differences["0.9"][1])
+        for row in self.rows(folder, *sizes, "--attention-backends", "sage_attn"):
+            self.assertLess(1e-5, row[3])
+            self.assertLess(row[3], 0.1)
+
+    def test_one_split(self):
+        rows = self.rows(self.pipeline("wan"), "--num-gpus", "8", "--ulysses-degree", "2", "--ring-degree", "2",
+                         "--attention-backends", "fa", "--enable-cfg-parallel")
+        self.assertEqual([split for split, *_ in rows], [(8, 2, 2, 2)])
+
+    def refuse(self, folder, words, *flags):
+        done = self.tpsim("verify", "--model-path", folder, *flags)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn(words, done.stderr)
+
+    def test_what_is_not_computed_is_refused(self):
+        for changes, words in (
+                ({"transformer": {"_class_name": "FluxTransformer2DModel"}}, "FluxTransformer2DModel"),
+                ({"transformer": {"image_dim": 8}}, "image_dim"),
+                ({"transformer": {"ffn_dim": 41}}, "ffn.net.0.proj"),
+                ({"scheduler": {"_class_name": "DDIMScheduler"}}, "DDIMScheduler"),
+                ({"scheduler": {"solver_order": 3}}, "solver_order"),
+                ({"index": {"transformer_2": ["diffusers", "WanTransformer3DModel"]}}, "transformer_2")):
+            with self.subTest(changes=changes):
+                self.refuse(self.pipeline("wan", **changes), words)
+        folder = self.pipeline("wan")
+        for words, *flags in (("vmoba_attn", "--attention-backends", "vmoba_attn"),
+                              ("--latent-size 3x6", "--latent-size", "3x6"),
+                              ("--latent-size", "--latent-size", "3x5x10"),
+                              ("--ulysses-degree 3", "--num-gpus", "3", "--ulysses-degree", "3"),
+                              ("--enable-cfg-parallel", "--guidance-scale", "1", "--enable-cfg-parallel"),
+                              ("--reference", "--reference", "none.json"),
+                              ("--attention-backend-config", "--attention-backend-config", "sparsity=0.5")):
+            with self.subTest(flags=flags):
+                self.refuse(folder, words, *flags)
+        self.refuse("wan2.1-t2v-1.3b", "without weights")
+
+
+if __name__ == "__main__":
+    numeric_test.TPSIM = os.path.abspath(sys.argv.pop(1))
+    numeric_test.MODELS = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
