@@ -58,7 +58,9 @@ class Loop {
     }
     const auto text = [&](const char* name) {
       const std::size_t count = std::size_t{size.prompt_tokens} * pipeline.denoiser->text_size();
-      return rank::TextEmbeddings{size.prompt_tokens, rank::seeded_tensor(name, size.seed, count)};
+      return rank::TextEmbeddings{
+          size.prompt_tokens, rank::seeded_tensor(name, size.seed, count),
+          rank::seeded_tensor(std::string("pooled_") + name, size.seed, pipeline.denoiser->pooled_size())};
     };
     prompt_ = {.prompt = text("prompt"), .negative = text("negative_prompt"), .guidance = size.guidance};
   }
@@ -66,7 +68,8 @@ class Loop {
   std::vector<float> first_pass(rank::SequenceRanks& ranks) const {
     const float timestep = scheduler()->timesteps().front();
     return pipeline_.denoiser
-        ->forward(shape_, latents_, timestep, std::vector{prompt_.prompt, prompt_.negative}, ranks)
+        ->forward(shape_, latents_, timestep, size_.guidance, std::vector{prompt_.prompt, prompt_.negative},
+                  ranks)
         .front();
   }
   std::vector<float> latents(rank::SequenceRanks& ranks) const {
@@ -76,7 +79,7 @@ class Loop {
  private:
   std::unique_ptr<rank::FlowScheduler> scheduler() const {
     return rank::make_scheduler(rank::ConfigReader(pipeline_.scheduler, pipeline_.scheduler_path),
-                                size_.steps);
+                                size_.steps, pipeline_.denoiser->schedule_tokens(shape_));
   }
 
   const ComputedPipeline& pipeline_;

@@ -141,15 +141,17 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
     for (const rank::HeadBackend* const backend : rank::head_backends())
       plan.backends.emplace_back(backend->name);
   }
-  const float guidance = plan.reference ? plan.reference->size.guidance : plan.size.guidance;
-  if (args.cfg_parallel.value_or(false) && guidance <= 1)
+  const bool guided = pipeline.denoiser->guided() &&
+                      (plan.reference ? plan.reference->size.guidance : plan.size.guidance) > 1;
+  if (args.cfg_parallel.value_or(false) && !guided)
     throw_user_error(
-        "--enable-cfg-parallel: there is one prompt without guidance; give --guidance-scale above 1");
+        "--enable-cfg-parallel: guidance takes no second pass here (--guidance-scale up to 1, or a model "
+        "that is given it as an input)");
   const bool many = session.num_processes() > 1;
   const std::uint32_t most = args.num_gpus.value_or(many ? session.num_processes() : 8);
   for (std::uint32_t ranks = many ? most : 1; ranks < most; ranks *= 2)
-    add_splits(args, ranks, guidance > 1, plan.splits);
-  add_splits(args, most, guidance > 1, plan.splits);
+    add_splits(args, ranks, guided, plan.splits);
+  add_splits(args, most, guided, plan.splits);
   if (plan.splits.empty())
     throw_user_error("--num-gpus {}: is no product of the degrees that are given", most);
 

@@ -4,8 +4,8 @@ tiny transformer, and of a denoising loop with guidance.
 
 Usage: make_diffusion_references.py FOLDER [NAME ...]      FOLDER: tests/golden/diffusion; NAME: only these
 
-Weights, latents and embeddings of the prompts come from the rule of diffusion_weights.py. Needs torch and diffusers; the
-values in the repository were made with Diffusers 0.42.1 and PyTorch 2.9.1. A run writes FOLDER/NAME/{model_index.json,
+Weights, latents and embeddings of the prompts come from the rule of diffusion_weights.py. Needs torch, diffusers and
+transformers; the values in the repository were made with Diffusers 0.42.1 and PyTorch 2.9.1. A run writes FOLDER/NAME/{model_index.json,
 transformer/config.json, scheduler/scheduler_config.json, reference.json}.
 """
 
@@ -15,7 +15,9 @@ import os
 import sys
 
 import diffusers
+import numpy
 import torch
+from diffusers.pipelines.flux.pipeline_flux import FluxPipeline, calculate_shift
 
 import diffusion_weights
 
@@ -29,11 +31,21 @@ UNIPC = {"_class_name": "UniPCMultistepScheduler", "num_train_timesteps": 1000, 
          "lower_order_final": True, "final_sigmas_type": "zero"}
 EULER = {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000, "shift": 5.0}
 
+FLUX = {"_class_name": "FluxTransformer2DModel", "patch_size": 1, "in_channels": 16, "num_layers": 1,
+        "num_single_layers": 1, "attention_head_dim": 8, "num_attention_heads": 8, "joint_attention_dim": 20,
+        "pooled_projection_dim": 12, "guidance_embeds": True, "axes_dims_rope": [2, 4, 2]}
+DYNAMIC = {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000, "shift": 3.0,
+           "use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 1.15, "base_image_seq_len": 256,
+           "max_image_seq_len": 4096}
+
 # NAME: (pipeline, transformer's config, scheduler's, shape of the latents)
 PIPELINES = {
     "wan": ("WanPipeline", WAN, UNIPC, [4, 3, 6, 10]),
     "wan-euler": ("WanPipeline", {**WAN, "patch_size": [1, 2, 1], "cross_attn_norm": False, "num_layers": 1}, EULER,
                   [4, 2, 6, 5]),
+    "flux": ("FluxPipeline", FLUX, DYNAMIC, [4, 1, 10, 14]),
+    "flux-schnell": ("FluxPipeline", {**FLUX, "guidance_embeds": False, "num_layers": 0},
+                     {**EULER, "shift": 1.0}, [4, 1, 6, 10]),
 }
 
 
@@ -48,25 +60,73 @@ def make(config):
     return getattr(diffusers, config.pop("_class_name")).from_config(config)
 
 
+class Wan:
+    """Passes and steps as pipelines/wan/pipeline_wan.py has them."""
+
+    def __init__(self, transformer, scheduler, shape):
+        self.transformer, self.shape = transformer, shape
+        scheduler.set_timesteps(STEPS)
+        self.latents = seeded("latents", [1, *shape])
+        self.prompts = [seeded(which, [1, TEXT_TOKENS, transformer.config.text_dim])
+                        for which in ("prompt", "negative_prompt")]
+
+    def one(self, latents, t, which=0):
+        return self.transformer(latents, timestep=t.expand(1), encoder_hidden_states=self.prompts[which],
+                                return_dict=False)[0]
+
+    def guided(self, latents, t):
+        conditional, other = self.one(latents, t), self.one(latents, t, 1)
+        return other + GUIDANCE * (conditional - other)
+
+    def unpacked(self, latents):
+        return latents
+
+
+class Flux:
+    """As pipelines/flux/pipeline_flux.py has them."""
+
+    def __init__(self, transformer, scheduler, shape):
+        self.transformer, self.shape = transformer, shape
+        channels, _, high, wide = shape
+        tokens = high * wide // 4
+        config = scheduler.config
+        mu = calculate_shift(tokens, config.base_image_seq_len, config.max_image_seq_len, config.base_shift,
+                             config.max_shift)
+        scheduler.set_timesteps(sigmas=numpy.linspace(1.0, 1 / STEPS, STEPS), mu=mu)
+        self.latents = FluxPipeline._pack_latents(seeded("latents", [1, channels, high, wide]), 1, channels, high, wide)
+        self.given = {"encoder_hidden_states": seeded("prompt", [1, TEXT_TOKENS, transformer.config.joint_attention_dim]),
+                      "pooled_projections": seeded("pooled_prompt", [1, transformer.config.pooled_projection_dim]),
+                      "txt_ids": torch.zeros(TEXT_TOKENS, 3),
+                      "img_ids": FluxPipeline._prepare_latent_image_ids(1, high // 2, wide // 2, "cpu", torch.float32)}
+        if transformer.config.guidance_embeds:
+            self.given["guidance"] = torch.full([1], GUIDANCE)
+
+    def one(self, latents, t):
+        return self.transformer(latents, timestep=t.expand(1) / 1000, return_dict=False, **self.given)[0]
+
+    guided = one
+
+    def unpacked(self, latents):
+        channels, _, high, wide = self.shape
+        return FluxPipeline._unpack_latents(latents, high * 8, wide * 8, 8)
+
+
 @torch.no_grad()
 def record(name):
-    _, config, scheduler_config, shape = PIPELINES[name]
+    pipeline, config, scheduler_config, shape = PIPELINES[name]
     transformer = make(config).to(torch.float32).eval()
     shapes = {}
     for key, tensor in transformer.named_parameters():
         shapes[key] = list(tensor.shape)
         values = diffusion_weights.weight(key, shapes[key])
         tensor.copy_(torch.tensor(values, dtype=torch.float32).reshape(tensor.shape))
-    latents = seeded("latents", [1, *shape])
-    prompt, negative = (seeded(which, [1, TEXT_TOKENS, config["text_dim"]]) for which in ("prompt", "negative_prompt"))
     scheduler = make(scheduler_config)
-    scheduler.set_timesteps(STEPS)
-    passes = lambda x, t, text: transformer(x, timestep=t.expand(1), encoder_hidden_states=text, return_dict=False)[0]
-    first = passes(latents, scheduler.timesteps[0], prompt)
+    loop = {"WanPipeline": Wan, "FluxPipeline": Flux}[pipeline](transformer, scheduler, shape)
+    latents = loop.latents
+    first = loop.one(latents, scheduler.timesteps[0])
     for t in scheduler.timesteps:
-        conditional, other = passes(latents, t, prompt), passes(latents, t, negative)
-        latents = scheduler.step(other + GUIDANCE * (conditional - other), t, latents, return_dict=False)[0]
-    numbers = lambda tensor: [float(f"{x:.7g}") for x in tensor.flatten().tolist()]
+        latents = scheduler.step(loop.guided(latents, t), t, latents, return_dict=False)[0]
+    numbers = lambda tensor: [float(f"{x:.7g}") for x in loop.unpacked(tensor).flatten().tolist()]
     return {"latent_shape": shape, "text_tokens": TEXT_TOKENS, "seed": SEED, "steps": STEPS,
             "guidance_scale": GUIDANCE, "timesteps": [float(t) for t in scheduler.timesteps],
             "first_pass": numbers(first), "latents": numbers(latents), "tensors": shapes}

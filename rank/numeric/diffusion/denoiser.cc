@@ -7,10 +7,10 @@
 
 namespace tpsim::rank {
 
-extern const DenoiserFamily kWanDenoiser;
+extern const DenoiserFamily kFluxDenoiser, kWanDenoiser;
 
 std::unique_ptr<Denoiser> load_denoiser(const ConfigReader& config, const TensorSource& source) {
-  static const DenoiserFamily* const families[] = {&kWanDenoiser};
+  static const DenoiserFamily* const families[] = {&kWanDenoiser, &kFluxDenoiser};
   const std::string name = config.text("_class_name", "");
   std::vector<std::string_view> names;
   for (const DenoiserFamily* const family : families) {

@@ -22,7 +22,8 @@ inline std::size_t elements(const LatentShape& shape) {
 
 struct TextEmbeddings {
   std::uint32_t tokens = 0;
-  std::vector<float> rows;  // [tokens, Denoiser::text_size()]
+  std::vector<float> rows;    // [tokens, Denoiser::text_size()]
+  std::vector<float> pooled;  // [Denoiser::pooled_size()]
 };
 
 class Denoiser {
@@ -34,13 +35,21 @@ class Denoiser {
 
   virtual std::uint32_t channels() const = 0;  // of latents
   virtual std::uint32_t text_size() const = 0;
+  // Of the prompt as a whole; 0: there is none.
+  virtual std::uint32_t pooled_size() const { return 0; }
+  // Whether guidance takes a pass without the prompt; else it is an input, or none.
+  virtual bool guided() const { return true; }
+  // Tokens of the latents, where the pipeline gives its scheduler sigmas from 1 to 1 / steps; 0: it leaves
+  // them to the scheduler.
+  virtual std::uint32_t schedule_tokens(const LatentShape&) const { return 0; }
   // What frames, rows and columns must be multiples of.
   virtual std::array<std::uint32_t, 3> patch() const = 0;
   // One pass over `latents` for each of `texts`, split.cfg of them, all of the same length: what the model
   // predicts for each, of the shape of the latents. Collective, with equal arguments on every rank. Throws
   // UserError for sizes that it cannot take.
   virtual std::vector<std::vector<float>> forward(const LatentShape& shape, std::span<const float> latents,
-                                                  float timestep, std::span<const TextEmbeddings> texts,
+                                                  float timestep, float guidance,
+                                                  std::span<const TextEmbeddings> texts,
                                                   SequenceRanks& ranks) const = 0;
 };
 

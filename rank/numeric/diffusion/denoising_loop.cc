@@ -21,21 +21,36 @@ void refuse_flags(const ConfigReader& config, std::initializer_list<const char*>
 
 double shifted(double sigma, double shift) { return shift * sigma / (1 + (shift - 1) * sigma); }
 
+// The logarithm of the shift by the number of tokens: calculate_shift() of pipeline_flux.py.
+double mu(const ConfigReader& config, double tokens) {
+  const double base = config.number_or("base_image_seq_len", 256);
+  const double most = config.number_or("max_image_seq_len", 4096);
+  const double from = config.real("base_shift", 0.5, -10, 10), to = config.real("max_shift", 1.15, -10, 10);
+  return from + (to - from) * (tokens - base) / (most - base);
+}
+
 // Diffusers 0.42.1, scheduling_flow_match_euler_discrete.py: x += (next sigma - sigma) prediction.
 class FlowEuler : public FlowScheduler {
  public:
-  FlowEuler(const ConfigReader& config, std::uint32_t steps) {
-    refuse_flags(config, {"use_dynamic_shifting", "invert_sigmas", "use_karras_sigmas",
-                          "use_exponential_sigmas", "use_beta_sigmas", "stochastic_sampling"});
+  FlowEuler(const ConfigReader& config, std::uint32_t steps, std::uint32_t tokens) {
+    refuse_flags(config, {"invert_sigmas", "use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
+                          "stochastic_sampling"});
     if (config.has("shift_terminal"))
       throw_user_error("{}: key \"shift_terminal\" is given, which is not computed", config.where());
     const double train = config.number_or("num_train_timesteps", 1000);
     const double shift = config.real("shift", 1, 1e-3, 1e3);
+    const bool dynamic = config.flag("use_dynamic_shifting", false);
+    if (dynamic && (tokens == 0 || config.text("time_shift_type", "exponential") != "exponential"))
+      throw_user_error(
+          "{}: key \"use_dynamic_shifting\" is true, which is computed of FLUX, with an exponential shift "
+          "alone",
+          config.where());
     // The ends are shifted when the scheduler is made, and all when its steps are set.
-    const double most = shifted(1, shift), least = shifted(1 / train, shift);
+    const double most = tokens > 0 ? 1 : shifted(1, shift);
+    const double least = tokens > 0 ? 1.0 / steps : shifted(1 / train, shift);
     for (std::uint32_t i = 0; i < steps; ++i) {
       const double at = steps > 1 ? i / (steps - 1.0) : 0;
-      sigmas_.push_back(shifted(most + (least - most) * at, shift));
+      sigmas_.push_back(shifted(most + (least - most) * at, dynamic ? std::exp(mu(config, tokens)) : shift));
       timesteps_.push_back(static_cast<float>(sigmas_.back() * train));
     }
     sigmas_.push_back(0);
@@ -149,9 +164,10 @@ class FlowUniPc : public FlowScheduler {
 
 }  // namespace
 
-std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::uint32_t steps) {
+std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::uint32_t steps,
+                                              std::uint32_t tokens) {
   const std::string name = config.text("_class_name", "");
-  if (name == "FlowMatchEulerDiscreteScheduler") return std::make_unique<FlowEuler>(config, steps);
+  if (name == "FlowMatchEulerDiscreteScheduler") return std::make_unique<FlowEuler>(config, steps, tokens);
   if (name == "UniPCMultistepScheduler") return std::make_unique<FlowUniPc>(config, steps);
   throw_user_error(
       "{}: key \"_class_name\" is {}, which is not computed; FlowMatchEulerDiscreteScheduler and "
@@ -161,15 +177,16 @@ std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::u
 
 std::vector<float> denoise(const Denoiser& denoiser, FlowScheduler& scheduler, const LatentShape& shape,
                            std::vector<float> latents, const GuidedPrompt& prompt, SequenceRanks& ranks) {
-  const bool guided = prompt.guidance > 1;
+  const bool guided = prompt.guidance > 1 && denoiser.guided();
   for (const float timestep : scheduler.timesteps()) {
     std::vector<std::vector<float>> passes;
     const std::vector<TextEmbeddings> texts = {prompt.prompt, prompt.negative};
     if (ranks.split().cfg == 2) {
-      passes = denoiser.forward(shape, latents, timestep, texts, ranks);
+      passes = denoiser.forward(shape, latents, timestep, prompt.guidance, texts, ranks);
     } else {
       for (std::size_t i = 0; i < (guided ? 2U : 1U); ++i)
-        passes.push_back(denoiser.forward(shape, latents, timestep, {&texts[i], 1}, ranks).front());
+        passes.push_back(
+            denoiser.forward(shape, latents, timestep, prompt.guidance, {&texts[i], 1}, ranks).front());
     }
     if (guided) {
       for (std::size_t i = 0; i < latents.size(); ++i)

@@ -28,14 +28,16 @@ class FlowScheduler {
 
 // FlowMatchEulerDiscreteScheduler, or UniPCMultistepScheduler with flow sigmas. Throws UserError naming the
 // file and the key for what is not computed.
-std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::uint32_t steps);
+// `tokens`: Denoiser::schedule_tokens().
+std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::uint32_t steps,
+                                              std::uint32_t tokens = 0);
 
 struct GuidedPrompt {
   TextEmbeddings prompt, negative;
-  float guidance = 1;  // 1 and less: `negative` is not looked at
+  float guidance = 1;  // 1 and less, or not Denoiser::guided(): `negative` is not looked at
 };
 // Latents after all steps. Predictions are other + guidance (prompt's - other); with split.cfg 2 both passes
-// are one. REQUIRES: split.cfg is 1, or 2 where guidance is above 1.
+// are one. REQUIRES: split.cfg is 1, or 2 where guidance takes two passes.
 std::vector<float> denoise(const Denoiser& denoiser, FlowScheduler& scheduler, const LatentShape& shape,
                            std::vector<float> latents, const GuidedPrompt& prompt, SequenceRanks& ranks);
 

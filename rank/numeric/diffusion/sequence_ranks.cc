@@ -164,7 +164,12 @@ void SequenceRanks::attend(const Call& call, const PerRank& q, const PerRank& k,
   if (call.heads % split_.ulysses != 0)
     throw_user_error("--ulysses-degree {}: does not divide the {} heads of the transformer", split_.ulysses,
                      call.heads);
-  const std::uint32_t count = call.grid[0] * call.grid[1] * call.grid[2];
+  if (call.text > 0 && !attention_.backend->dense && !attention_.backend->rounds)
+    throw_user_error(
+        "--attention-backends {}: chooses among the tokens of videos, and is not computed where text "
+        "is among them",
+        attention_.backend->name);
+  const std::uint32_t count = call.text + call.grid[0] * call.grid[1] * call.grid[2];
   PerRank heads, results(local());
   exchange_heads(call, count, {&q, &k, &v}, heads);
   const std::size_t width = std::size_t{call.heads / split_.ulysses} * call.dim;

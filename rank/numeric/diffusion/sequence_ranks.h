@@ -50,6 +50,7 @@ class SequenceRanks {
   struct Call {
     std::uint32_t heads = 0, dim = 0;
     attention::GridSize grid{};
+    std::uint32_t text = 0;  // tokens in front of the grid's (joint attention), shared out with them
   };
   using PerRank = std::vector<std::vector<float>>;
   void attend(const Call& call, const PerRank& q, const PerRank& k, const PerRank& v, PerRank& out);

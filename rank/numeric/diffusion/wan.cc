@@ -12,26 +12,13 @@
 #include "proto/base/error.h"
 #include "rank/linear/vector_ops.h"
 #include "rank/numeric/diffusion/denoiser.h"
+#include "rank/numeric/diffusion/denoiser_layers.h"
 #include "rank/numeric/vision/tower_layers.h"
 
 namespace tpsim::rank {
 namespace {
 
 using PerRank = SequenceRanks::PerRank;
-
-constexpr double kRopeTheta = 10000;
-
-// Cosine, then sine, of t / 10000^(i / (size / 2)): Timesteps(flip_sin_to_cos=True, downscale_freq_shift=0).
-std::vector<float> sinusoids(float t, std::uint32_t size) {
-  const std::uint32_t half = size / 2;
-  std::vector<float> out(size);
-  for (std::uint32_t i = 0; i < half; ++i) {
-    const float angle = t * std::exp(-std::log(10000.0F) * static_cast<float>(i) / static_cast<float>(half));
-    out[i] = std::cos(angle);
-    out[half + i] = std::sin(angle);
-  }
-  return out;
-}
 
 struct WanAttention {
   TowerLinear q, k, v, out;
@@ -44,16 +31,6 @@ struct WanBlock {
   TowerLinear up, down;
   std::vector<float> table;  // [6, width]
 };
-
-// x normed, times 1 + scale, plus shift: rows of `width`.
-std::vector<float> modulated(const std::vector<float>& x, std::uint32_t width, float eps, const float* shift,
-                             const float* scale) {
-  std::vector<float> weight(width), out(x.size());
-  for (std::uint32_t i = 0; i < width; ++i) weight[i] = 1 + scale[i];
-  for (std::size_t at = 0; at < x.size(); at += width)
-    layer_norm(x.data() + at, width, weight.data(), shift, eps, out.data() + at);
-  return out;
-}
 
 class Wan : public Denoiser {
  public:
@@ -124,7 +101,8 @@ class Wan : public Denoiser {
   std::array<std::uint32_t, 3> patch() const override { return patch_; }
 
   std::vector<std::vector<float>> forward(const LatentShape& shape, std::span<const float> latents,
-                                          float timestep, std::span<const TextEmbeddings> texts,
+                                          float timestep, float /*guidance*/,
+                                          std::span<const TextEmbeddings> texts,
                                           SequenceRanks& ranks) const override {
     attention::GridSize grid{};
     for (std::size_t i = 0; i < 3; ++i) grid[i] = shape[i + 1] / patch_[i];
@@ -191,7 +169,7 @@ class Wan : public Denoiser {
   std::vector<float> patch_rows(const LatentShape& shape, std::span<const float> latents,
                                 const attention::GridSize& grid, const Share& share) const {
     std::vector<float> out;
-    for_patches(shape, grid, share,
+    for_patches(shape, patch_, grid, share,
                 [&](std::uint32_t, std::uint32_t, std::size_t at) { out.push_back(latents[at]); });
     return out;
   }
@@ -201,65 +179,24 @@ class Wan : public Denoiser {
     std::vector<float> out(elements(shape));
     const std::uint32_t size = patch_[0] * patch_[1] * patch_[2];
     std::uint32_t i = 0;
-    for_patches(shape, grid, {0, grid[0] * grid[1] * grid[2]},
+    for_patches(shape, patch_, grid, {0, grid[0] * grid[1] * grid[2]},
                 [&](std::uint32_t token, std::uint32_t channel, std::size_t at) {
                   out[at] = rows[(std::size_t{token} * size + i++ % size) * in_ + channel];
                 });
     return out;
   }
-  // place(token, channel, index of the latent), channels in the outer loop, then the patch.
-  template <typename Place>
-  void for_patches(const LatentShape& shape, const attention::GridSize& grid, const Share& share,
-                   const Place& place) const {
-    for (std::uint32_t token = share.first; token < share.first + share.count; ++token) {
-      const std::uint32_t frame = token / (grid[1] * grid[2]), row = token / grid[2] % grid[1],
-                          column = token % grid[2];
-      for (std::uint32_t channel = 0; channel < in_; ++channel) {
-        for (std::uint32_t f = 0; f < patch_[0]; ++f) {
-          for (std::uint32_t y = 0; y < patch_[1]; ++y) {
-            for (std::uint32_t z = 0; z < patch_[2]; ++z) {
-              const std::size_t plane = std::size_t{channel} * shape[1] + frame * patch_[0] + f;
-              place(token, channel,
-                    (plane * shape[2] + row * patch_[1] + y) * shape[3] + column * patch_[2] + z);
-            }
-          }
-        }
-      }
-    }
-  }
-
   // Pairs of neighbours of each head turn, the first by the frame, then by the row, then by the column.
   void turn(std::vector<float>& rows, const Share& share, const attention::GridSize& grid) const {
-    const std::uint32_t side = 2 * (dim_ / 6), sizes[] = {dim_ - 2 * side, side, side};
+    const std::uint32_t side = 2 * (dim_ / 6);
+    const std::array<std::uint32_t, 3> sizes = {dim_ - 2 * side, side, side};
     for (std::uint32_t t = 0; t < share.count; ++t) {
       const std::uint32_t token = share.first + t;
-      const std::uint32_t at[] = {token / (grid[1] * grid[2]), token / grid[2] % grid[1], token % grid[2]};
-      std::vector<float> cosines, sines;
-      for (std::size_t axis = 0; axis < 3; ++axis) {
-        for (std::uint32_t i = 0; i < sizes[axis]; i += 2) {
-          const double angle = at[axis] * std::pow(kRopeTheta, -static_cast<double>(i) / sizes[axis]);
-          cosines.push_back(static_cast<float>(std::cos(angle)));
-          sines.push_back(static_cast<float>(std::sin(angle)));
-        }
-      }
-      for (std::uint32_t head = 0; head < heads_; ++head) {
-        float* const x = rows.data() + std::size_t{t} * width_ + std::size_t{head} * dim_;
-        for (std::uint32_t i = 0; i < dim_ / 2; ++i) {
-          const float a = x[2 * i], b = x[2 * i + 1];
-          x[2 * i] = a * cosines[i] - b * sines[i];
-          x[2 * i + 1] = a * sines[i] + b * cosines[i];
-        }
-      }
+      const std::array<std::uint32_t, 3> at = {token / (grid[1] * grid[2]), token / grid[2] % grid[1],
+                                               token % grid[2]};
+      turn_heads(rotation(at, sizes), heads_, rows.data() + std::size_t{t} * width_);
     }
   }
 
-  static std::vector<float> product(const TowerLinear& linear, const std::vector<float>& x,
-                                    ThreadPool& pool) {
-    const auto rows = static_cast<std::uint32_t>(x.size() / linear.weight.k());
-    std::vector<float> out(std::size_t{rows} * linear.weight.n());
-    linear.forward(x.data(), rows, out.data(), pool);
-    return out;
-  }
   static std::vector<float> normed(const TowerLinear& linear, const TowerNorm& norm,
                                    const std::vector<float>& x, ThreadPool& pool) {
     std::vector<float> out = product(linear, x, pool);
@@ -274,9 +211,6 @@ class Wan : public Denoiser {
     std::vector<float> table = block.table;  // shift, scale, gate of attention, then of the MLP
     add(table.data(), time.data(), table.size());
     const auto part = [&](std::size_t i) { return table.data() + i * width_; };
-    const auto add_gated = [&](std::vector<float>& to, const std::vector<float>& rows, const float* gate) {
-      for (std::size_t i = 0; i < to.size(); ++i) to[i] += rows[i] * gate[i % width_];
-    };
     PerRank q(x.size()), k(x.size()), v(x.size()), met;
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::vector<float> in = modulated(x[i], width_, eps_, part(0), part(1));
@@ -288,11 +222,11 @@ class Wan : public Denoiser {
     }
     ranks.attend({.heads = heads_, .dim = dim_, .grid = grid}, q, k, v, met);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      add_gated(x[i], product(block.self.out, met[i], pool), part(2));
+      add_gated(x[i], product(block.self.out, met[i], pool), part(2), width_);
       add_cross(block, text[i], x[i], pool);
       std::vector<float> hidden = product(block.up, modulated(x[i], width_, eps_, part(3), part(4)), pool);
       activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
-      add_gated(x[i], product(block.down, hidden, pool), part(5));
+      add_gated(x[i], product(block.down, hidden, pool), part(5), width_);
     }
   }
 

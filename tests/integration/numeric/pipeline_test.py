@@ -54,10 +54,10 @@ class Pipelines(Numeric):
         return found
 
     def test_diffusers_loop_by_every_split(self):
-        for name in ("wan", "wan-euler"):
+        for name, splits in (("wan", 16), ("wan-euler", 16), ("flux", 10), ("flux-schnell", 10)):
             folder = self.pipeline(name)
             rows = self.rows(folder, "--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa")
-            self.assertEqual(len({split for split, *_ in rows}), 16)
+            self.assertEqual(len({split for split, *_ in rows}), splits)
             for split, backend, kept, dense, diffusers in rows:
                 with self.subTest(name=name, split=split):
                     self.assertEqual(kept, 100)
@@ -76,7 +76,7 @@ class Pipelines(Numeric):
 
     def test_backends_say_how_far_they_are_off(self):
         folder = self.pipeline("wan")
-        sizes = ["--latent-size", "4x16x24", "--num-gpus", "2", "--num-inference-steps", "2"]
+        sizes = ["--latent-size", "4x8x24", "--num-gpus", "2", "--num-inference-steps", "2"]
         differences = {}
         for sparsity in ("0", "0.5", "0.9"):
             rows = self.rows(folder, *sizes, "--attention-backends", "video_sparse_attn", "--attention-backend-config",
@@ -85,7 +85,7 @@ class Pipelines(Numeric):
             self.assertEqual(len({row[2:] for row in rows}), 1)
             differences[sparsity] = rows[0][2:4]
         self.assertEqual(differences["0"], (100.0, 0.0))
-        self.assertEqual([kept for kept, _ in differences.values()], [100.0, 50.0, 16.7])  # of six tiles 6, 3, 1
+        self.assertEqual([kept for kept, _ in differences.values()], [100.0, 66.7, 33.3])  # of three tiles 3, 2, 1
         self.assertLess(0, differences["0.5"][1])
         self.assertLess(differences["0.5"][1], differences["0.9"][1])
         for row in self.rows(folder, *sizes, "--attention-backends", "sage_attn"):
@@ -104,7 +104,7 @@ class Pipelines(Numeric):
 
     def test_what_is_not_computed_is_refused(self):
         for changes, words in (
-                ({"transformer": {"_class_name": "FluxTransformer2DModel"}}, "FluxTransformer2DModel"),
+                ({"transformer": {"_class_name": "QwenImageTransformer2DModel"}}, "QwenImageTransformer2DModel"),
                 ({"transformer": {"image_dim": 8}}, "image_dim"),
                 ({"transformer": {"ffn_dim": 41}}, "ffn.net.0.proj"),
                 ({"scheduler": {"_class_name": "DDIMScheduler"}}, "DDIMScheduler"),
@@ -122,6 +122,12 @@ class Pipelines(Numeric):
                               ("--attention-backend-config", "--attention-backend-config", "sparsity=0.5")):
             with self.subTest(flags=flags):
                 self.refuse(folder, words, *flags)
+        image = self.pipeline("flux")
+        self.refuse(image, "of 1 frame")
+        for words, *flags in (("video_sparse_attn", "--attention-backends", "video_sparse_attn"),
+                              ("--enable-cfg-parallel", "--enable-cfg-parallel")):
+            with self.subTest(flags=flags):
+                self.refuse(image, words, *flags, "--latent-size", "1x6x10")
         self.refuse("wan2.1-t2v-1.3b", "without weights")
 
 

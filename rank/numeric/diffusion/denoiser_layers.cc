@@ -1,0 +1,69 @@
+#include "rank/numeric/diffusion/denoiser_layers.h"
+
+#include <cmath>
+
+#include "rank/linear/vector_ops.h"
+
+namespace tpsim::rank {
+namespace {
+
+constexpr double kRopeTheta = 10000;
+
+}  // namespace
+
+std::vector<float> sinusoids(float t, std::uint32_t size) {
+  const std::uint32_t half = size / 2;
+  std::vector<float> out(size);
+  for (std::uint32_t i = 0; i < half; ++i) {
+    const float angle = t * std::exp(-std::log(10000.0F) * static_cast<float>(i) / static_cast<float>(half));
+    out[i] = std::cos(angle);
+    out[half + i] = std::sin(angle);
+  }
+  return out;
+}
+
+std::vector<float> modulated(const std::vector<float>& x, std::uint32_t width, float eps, const float* shift,
+                             const float* scale) {
+  std::vector<float> weight(width), out(x.size());
+  for (std::uint32_t i = 0; i < width; ++i) weight[i] = 1 + scale[i];
+  for (std::size_t at = 0; at < x.size(); at += width)
+    layer_norm(x.data() + at, width, weight.data(), shift, eps, out.data() + at);
+  return out;
+}
+
+std::vector<float> product(const TowerLinear& linear, const std::vector<float>& x, ThreadPool& pool) {
+  const auto rows = static_cast<std::uint32_t>(x.size() / linear.weight.k());
+  std::vector<float> out(std::size_t{rows} * linear.weight.n());
+  linear.forward(x.data(), rows, out.data(), pool);
+  return out;
+}
+
+void add_gated(std::vector<float>& to, const std::vector<float>& rows, const float* gate,
+               std::uint32_t width) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] += rows[i] * gate[i % width];
+}
+
+Rotation rotation(const std::array<std::uint32_t, 3>& position, const std::array<std::uint32_t, 3>& sizes) {
+  Rotation out;
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    for (std::uint32_t i = 0; i < sizes[axis]; i += 2) {
+      const double angle = position[axis] * std::pow(kRopeTheta, -static_cast<double>(i) / sizes[axis]);
+      out.cosines.push_back(static_cast<float>(std::cos(angle)));
+      out.sines.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  return out;
+}
+
+void turn_heads(const Rotation& by, std::uint32_t heads, float* row) {
+  const std::size_t pairs = by.cosines.size();
+  for (std::size_t head = 0; head < heads; ++head, row += 2 * pairs) {
+    for (std::size_t i = 0; i < pairs; ++i) {
+      const float a = row[2 * i], b = row[2 * i + 1];
+      row[2 * i] = a * by.cosines[i] - b * by.sines[i];
+      row[2 * i + 1] = a * by.sines[i] + b * by.cosines[i];
+    }
+  }
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,57 @@
+// What families of denoising transformers share.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rank/numeric/diffusion/denoiser.h"
+#include "rank/numeric/vision/tower_layers.h"
+
+namespace tpsim::rank {
+
+// Cosine, then sine, of t / 10000^(i / (size / 2)): Diffusers' Timesteps(flip_sin_to_cos=True,
+// downscale_freq_shift=0).
+std::vector<float> sinusoids(float t, std::uint32_t size);
+
+// A layer norm without weights, times 1 + scale, plus shift: rows of `width`.
+std::vector<float> modulated(const std::vector<float>& x, std::uint32_t width, float eps, const float* shift,
+                             const float* scale);
+// Of rows of linear.weight.k().
+std::vector<float> product(const TowerLinear& linear, const std::vector<float>& x, ThreadPool& pool);
+// to += rows * gate, rows of `width`.
+void add_gated(std::vector<float>& to, const std::vector<float>& rows, const float* gate,
+               std::uint32_t width);
+
+// Rotary positions of several axes, each with so many of a head's elements; pairs of neighbours turn by
+// position / 10000^(i / size).
+struct Rotation {
+  std::vector<float> cosines, sines;  // of each pair
+};
+Rotation rotation(const std::array<std::uint32_t, 3>& position, const std::array<std::uint32_t, 3>& sizes);
+// A row of all heads.
+void turn_heads(const Rotation& by, std::uint32_t heads, float* row);
+
+// place(token, channel, index of the latent) for the tokens of a share: their channels, of each its patch.
+template <typename Place>
+void for_patches(const LatentShape& shape, const std::array<std::uint32_t, 3>& patch,
+                 const attention::GridSize& grid, const Share& share, const Place& place) {
+  for (std::uint32_t token = share.first; token < share.first + share.count; ++token) {
+    const std::uint32_t frame = token / (grid[1] * grid[2]), row = token / grid[2] % grid[1],
+                        column = token % grid[2];
+    for (std::uint32_t channel = 0; channel < shape[0]; ++channel) {
+      for (std::uint32_t f = 0; f < patch[0]; ++f) {
+        for (std::uint32_t y = 0; y < patch[1]; ++y) {
+          for (std::uint32_t z = 0; z < patch[2]; ++z) {
+            const std::size_t plane = std::size_t{channel} * shape[1] + frame * patch[0] + f;
+            place(token, channel, (plane * shape[2] + row * patch[1] + y) * shape[3] + column * patch[2] + z);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tpsim::rank
