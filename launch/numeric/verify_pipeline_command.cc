@@ -173,9 +173,17 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
     throw_user_error("--num-gpus {}: none of {} rows could be computed: {}", most, rows.size(),
                      rows.front().refused);
   if (!speaks) return disagreeing == 0 ? kDone : kDisagreement;
-  print(disagreeing == 0 ? fmt::format("\nAll splits with dense attention agree within {:g}{}.\n",
-                                       args.tolerance, plan.reference ? ", with the reference, too" : "")
-                         : fmt::format("\n{} of {} rows disagree.\n", disagreeing, rows.size()));
+  const auto judged = std::ranges::count_if(
+      rows, [](const PipelineRow& row) { return row.refused.empty() && row.exact && row.kept == 1; });
+  if (judged == 0) {
+    print("\nNothing here must be the same: all of it rounds or leaves keys out.\n");
+  } else if (disagreeing == 0) {
+    print(fmt::format("\nAll that meets every key unrounded agrees within {:g}{}: {} of {} rows.\n",
+                      args.tolerance, plan.reference ? ", with the reference, too" : "", judged,
+                      rows.size()));
+  } else {
+    print(fmt::format("\n{} of {} rows disagree.\n", disagreeing, rows.size()));
+  }
   return disagreeing == 0 ? kDone : kDisagreement;
 }
 

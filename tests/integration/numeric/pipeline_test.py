@@ -46,6 +46,7 @@ class Pipelines(Numeric):
         """(ranks, cfg, ring, ulysses), backend, kept, from dense, from the reference"""
         done = self.tpsim("verify", "--model-path", folder, *extra, processes=processes)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.last_line = done.stdout.splitlines()[-1]
         found = []
         for line in done.stdout.splitlines()[1:]:
             words = line.replace("%", "").split()
@@ -84,6 +85,7 @@ class Pipelines(Numeric):
             self.assertEqual(len(rows), 3)  # one rank, two by Ulysses, two by guidance
             self.assertEqual(len({row[2:] for row in rows}), 1)
             differences[sparsity] = rows[0][2:4]
+            self.assertEqual(self.last_line.startswith("Nothing here must be the same"), sparsity != "0")
         self.assertEqual(differences["0"], (100.0, 0.0))
         self.assertEqual([kept for kept, _ in differences.values()], [100.0, 66.7, 33.3])  # of three tiles 3, 2, 1
         self.assertLess(0, differences["0.5"][1])
@@ -91,6 +93,17 @@ class Pipelines(Numeric):
         for row in self.rows(folder, *sizes, "--attention-backends", "sage_attn"):
             self.assertLess(1e-5, row[3])
             self.assertLess(row[3], 0.1)
+
+    def test_a_wrong_reference_disagrees(self):
+        folder = self.pipeline("wan")
+        path = os.path.join(folder, "reference.json")
+        with open(path) as file:
+            wrong = json.load(file)
+        wrong["latents"][17] += 0.01
+        with open(path, "w") as file:
+            json.dump(wrong, file)
+        self.rows(folder, "--reference", path, "--attention-backends", "fa", "--num-gpus", "1", status=1)
+        self.assertEqual(self.last_line, "1 of 1 rows disagree.")
 
     def test_one_split(self):
         rows = self.rows(self.pipeline("wan"), "--num-gpus", "8", "--ulysses-degree", "2", "--ring-degree", "2",
