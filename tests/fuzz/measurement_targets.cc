@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "launch/lab/measurements/measurement_formats.h"
+#include "launch/lab/measurements/published_generations.h"
 #include "launch/lab/measurements/server_account.h"
 #include "launch/lab/measurements/server_batches.h"
 #include "proto/base/error.h"
@@ -95,9 +96,23 @@ void server_log(std::string_view bytes) {
   });
 }
 
-constexpr std::array<FuzzTarget, 4> kTargets = {{{"measurements", measurements},
+void published_generations(std::string_view bytes) {
+  refused_or_read([bytes] {
+    scheduler::TraceInput input = input_of(bytes);
+    for (const launch::PublishedGeneration& row : launch::read_published_generations(input)) {
+      check(row.file.starts_with("fuzzed:"), "a row knows its line");
+      check(!row.id.empty() && !row.timed.empty(), "a row has a name and says what was timed");
+      check(row.num_gpus >= 1, "a row has a GPU");
+      for (const auto& figure : {row.seconds, row.peak_gib, row.speedup})
+        check(!figure || *figure > 0, "a figure is above 0");
+    }
+  });
+}
+
+constexpr std::array<FuzzTarget, 5> kTargets = {{{"measurements", measurements},
                                                  {"measured_servers", servers},
                                                  {"measured_batches", batches},
+                                                 {"published_generations", published_generations},
                                                  {"server_log", server_log}}};
 
 }  // namespace

@@ -22,7 +22,9 @@
 #include "launch/cli/terminal.h"
 #include "launch/error_bands/residuals.h"
 #include "launch/flags/server_args.h"
+#include "launch/lab/generations/published_figures.h"
 #include "launch/lab/measurements/measurement_formats.h"
+#include "launch/lab/measurements/published_generations.h"
 #include "launch/lab/passes/diffusion_passes.h"
 #include "launch/lab/served/measurement_flags.h"
 #include "launch/lab/validation/leave_one_out.h"
@@ -56,9 +58,8 @@ void declare(FlagSet& flags, ValidateArgs& args) {
       "--measurements", "FILE",
       "measured loads, one or more files: requests.csv of a measured server (servers.jsonl, batches.csv and "
       "models/ beside it), a client's JSON lines (NAME.info.json and NAME.log beside them), CSV with a "
-      "row a load or a benchmark, or NAME.json with a list of passes of diffusion pipelines; gzip is "
-      "accepted "
-      "(default: all servers of tests/calibration/measured)",
+      "row a load, a benchmark or a published figure of a diffusion pipeline, or NAME.json with a list of "
+      "passes of diffusion pipelines; gzip is accepted (default: all servers of tests/calibration/measured)",
       [&args](std::string_view, const std::vector<std::string>& values) { args.measurements = values; });
   flags.add_value(
       "--kernels", "DIR",
@@ -100,7 +101,7 @@ std::vector<std::string> own_measurements() {
 struct Tasks {
   std::vector<MeasuredLoad> loads;
   std::vector<KernelTask> kernels;
-  std::vector<std::string> passes;  // files, which take no time
+  std::vector<std::string> passes, generations;  // files, which take no time
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(loads.size() + kernels.size()); }
 };
@@ -119,6 +120,10 @@ Tasks read_all(const ValidateArgs& args) {
   for (const std::string& file : files) {
     if (holds_diffusion_passes(file)) {
       tasks.passes.push_back(file);
+      continue;
+    }
+    if (holds_published_generations(file)) {
+      tasks.generations.push_back(file);
       continue;
     }
     std::vector<MeasuredLoad> more = read_measurements(file, args.options);
@@ -234,6 +239,7 @@ int schedule(const ValidateArgs& args, std::uint32_t threads, rank::TaskFarm& fa
   validation.set_stopped_early(!all);
   for (const std::string& file : tasks.passes)
     predict_diffusion_passes(file, args.options.hardware, validation);
+  for (const std::string& file : tasks.generations) predict_published_figures(file, validation);
   {
     const StopFlag::Writing writing;
     output.write(validation);

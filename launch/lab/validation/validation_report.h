@@ -28,6 +28,11 @@ nlohmann::ordered_json validation_json(proto::Validation validation);
 // For a terminal.
 std::string validation_table(const proto::Validation& validation, bool colour);
 
+// Of published figures of generations: each row, and errors by what was timed and by source. Empty without
+// any.
+std::string published_table(const proto::Validation& validation, bool colour);
+bool is_published_generation(const proto::ValidatedRow& row);
+
 // validation.html: one page that opens offline.
 std::string validation_page(const proto::Validation& validation);
 

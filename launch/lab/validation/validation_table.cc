@@ -33,7 +33,7 @@ std::string rows_table(const proto::Validation& validation, bool colour) {
   const bool cached = std::ranges::any_of(validation.rows(), &proto::ValidatedRow::has_cached_tokens);
   if (cached) append(table.rows.back(), {"cached tok", "of"});
   for (const proto::ValidatedRow& row : validation.rows()) {
-    if (row.has_ms() || row.has_attention_ms()) continue;
+    if (row.has_ms() || row.has_attention_ms() || is_published_generation(row)) continue;
     Cells cells = {name_of(row)};
     for (const RowFigure& figure : row_figures()) {
       const proto::MeasuredFigure& of = (row.*figure.get)();
@@ -266,6 +266,8 @@ std::string validation_table(const proto::Validation& validation, bool colour) {
   std::vector<std::string> parts;
   const std::string passes = passes_table(validation, colour);
   if (!passes.empty()) parts.push_back(passes);
+  const std::string published = published_table(validation, colour);
+  if (!published.empty()) parts.push_back(published);
   if (!validation.groups().empty()) {  // there are loads
     parts.push_back(rows_table(validation, colour));
     parts.push_back(groups_table(validation, colour));

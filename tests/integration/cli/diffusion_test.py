@@ -289,5 +289,48 @@ class MeasuredPasses(Pipelines):
             self.assert_refused(["validate", "--measurements", self.write(text)], "--measurements", expected)
 
 
+class PublishedFigures(Pipelines):
+    """`tpsim validate` of published generations, asked by the words of their pages."""
+
+    HEAD = ("id,source,model,resolution,frames,steps,guidance,dtype,gpu,n_gpu,parallel,attn_backend,attn_params,caching,"
+            "compile,timed,seconds,value_other,peak_mem_gb,speedup,baseline,solid,notes\n")
+    ROWS = ('whole,sglang perf_baselines,FLUX.1-dev,1024x1024,1,50,"guidance-distilled, 1 forward a step",bf16,H100 80GB,1,none,'
+            '"fa (FA3, platform default)",quality=exact,none,off,end to end (server),6.7,,33.9,,,yes,\n'
+            'scaled,xDiT,HunyuanVideo,960x960,129,50,"guidance-distilled, 1 forward a step",bf16,H100,2,ulysses 2,flash-attn,,none,'
+            'off,end to end,934,,,1.86,1 GPU,yes,\n'
+            'cached,xDiT,FLUX.1-dev,1024x1024,1,28,,bf16,H100,1,none,FA3,,TeaCache 0.2,off,end to end,3,,,2,no cache,no,\n')
+
+    def write(self, text):
+        path = os.path.join(self.folder, "published.csv")
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def test_rows_are_predicted_or_say_why_not(self):
+        folder = os.path.join(self.folder, "out")
+        done = self.tpsim("validate", "--measurements", self.write(self.HEAD + self.ROWS), "--report-dir", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for words in ("whole", "end to end", "Could not be asked: 1 rows", "bounds, not means"):
+            self.assertIn(words, done.stdout)
+        with open(os.path.join(folder, "validation.json")) as file:
+            found = json.load(file)
+        self.assertEqual([row["id"] for row in found["rows"]], ["whole", "scaled"])
+        self.assertIn("cache", found["not_asked"][0]["reason"])
+        whole, scaled = found["rows"]
+        for figure in (whole["seconds"], whole["peak_memory_gib"], scaled["seconds"], scaled["speedup"]):
+            self.assertAlmostEqual(figure["predicted"] / figure["measured"], 1, delta=0.15)
+        self.assertNotIn("peak_memory_gib", scaled)
+        # The command that a row was asked by gives the row's figure.
+        report = os.path.join(self.folder, "generated")
+        self.assertEqual(self.tpsim("generate", *whole["command"].split(), "--report-dir", report).returncode, 0)
+        with open(os.path.join(report, "report.json")) as file:
+            self.assertAlmostEqual(json.load(file)["seconds"], whole["seconds"]["predicted"], places=6)
+
+    def test_what_is_wrong_is_said(self):
+        for row, expected in (("a,,FLUX.1-dev,,,,,,H100,none" + 13 * "," + "\n", "timed"), ("a,b\n", "columns"), ("", "no row")):
+            path = self.write(self.HEAD + row)
+            self.assert_refused(["validate", "--measurements", path], "published.csv:", expected)
+
+
 if __name__ == "__main__":
     main()
