@@ -13,6 +13,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -192,11 +193,18 @@ const DiffusionParameter* find_parameter(const DiffusionBackend& backend, std::s
   return nullptr;
 }
 
-DiffusionParameters filled(const DiffusionBackend& backend, const Given& given) {
+DiffusionParameters filled(const DiffusionBackend& backend, const Given& given,
+                           std::span<const DiffusionBackend* const> sharing = {}) {
   DiffusionParameters parameters;
   for (const auto& [key, parts] : given) {
     const DiffusionParameter* const parameter = find_parameter(backend, key);
     if (parameter == nullptr) {
+      if (std::ranges::any_of(sharing, [&key](const DiffusionBackend* other) {
+            return find_parameter(*other, key) != nullptr;
+          }))
+        continue;
+      if (sharing.size() > 1)
+        throw_user_error("{}: none of the compared backends reads {}", kFlag, in_quotes(key));
       std::vector<std::string_view> names;
       for (const DiffusionParameter& known : backend.parameters) names.push_back(known.name);
       if (names.empty())
@@ -218,8 +226,9 @@ DiffusionParameters filled(const DiffusionBackend& backend, const Given& given) 
 
 }  // namespace
 
-DiffusionParameters read_diffusion_parameters(const DiffusionBackend& backend, const std::string& text) {
-  return filled(backend, read_given(text));
+DiffusionParameters read_diffusion_parameters(const DiffusionBackend& backend, const std::string& text,
+                                              std::span<const DiffusionBackend* const> sharing) {
+  return filled(backend, read_given(text), sharing);
 }
 
 DiffusionParameters parse_diffusion_parameters(const DiffusionBackend& backend, const std::string& text,

@@ -114,6 +114,9 @@ AttentionSelection choose_attention(const AttentionAsked& asked, const rank::Pip
   const std::optional<attention::GpuGeneration> generation =
       attention::parse_gpu_generation(hardware.architecture());
   if (!generation) throw_user_error("--hardware {}: is of no known kind", hardware.name());
+  std::vector<const attention::DiffusionBackend*> sharing;
+  for (const std::string& name : asked.sharing)
+    sharing.push_back(&attention::find_diffusion_backend("--attention-backends", name));
   for (const rank::PipelineComponent& component : config.components) {
     if (!attends(component)) continue;
     const bool transformer = component.kind == rank::ComponentKind::kTransformer;
@@ -127,7 +130,7 @@ AttentionSelection choose_attention(const AttentionAsked& asked, const rank::Pip
       request.dtype = component.bytes_per_parameter == 4 ? "fp32" : "bf16";
       request.cross = cross;
       request.ring = transformer && !cross && ring > 1;
-      request.video = config.video;
+      request.video = config.video && transformer;  // text is no grid
       const std::optional<std::string> of_role = find(by_component, component.name, role);
       const std::optional<std::string> of_component = find(by_component, component.name, "");
       request.explicit_component = of_role || of_component;
@@ -144,7 +147,8 @@ AttentionSelection choose_attention(const AttentionAsked& asked, const rank::Pip
     }
     // The configuration is of the backend that is asked for; what it falls back to has its own defaults.
     const bool configured = transformer && !replaced;
-    chosen.parameters = attention::read_diffusion_parameters(*chosen.self, configured ? asked.config : "");
+    chosen.parameters =
+        attention::read_diffusion_parameters(*chosen.self, configured ? asked.config : "", sharing);
     out.components[component.name] = std::move(chosen);
   }
   return out;

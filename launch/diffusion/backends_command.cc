@@ -78,6 +78,7 @@ TextTable candidates(const BackendsArgs& args, const Pipeline& pipeline) {
     AttentionAsked asked{.backend = std::string(backend->name),
                          .components = {},
                          .config = args.attention.config,
+                         .sharing = {},
                          .installed = args.attention.installed};
     std::string answer;
     try {

@@ -115,38 +115,6 @@ std::vector<Setting> settings_of(const PipelineArgs& args, const FlagSet& flags)
   return settings;
 }
 
-// A configuration is of the backends that have its keys; those of the list that do not run as they are.
-void check_config(const PipelineArgs& args, const FlagSet& flags) {
-  if (args.attention.config.empty()) return;
-  std::vector<std::string> names = {args.attention.backend};
-  for (const FlagSet::List& list : flags.lists()) {
-    if (list.flag == "--attention-backends") names = list.values;
-  }
-  std::string refusal;
-  for (const std::string& name : names) {
-    if (name.empty()) return;
-    try {
-      attention::read_diffusion_parameters(attention::find_diffusion_backend("--attention-backends", name),
-                                           args.attention.config);
-      return;
-    } catch (const UserError& error) {
-      refusal = error.what();
-    }
-  }
-  throw UserError(refusal);
-}
-
-void drop_other_config(PipelineArgs& args, bool several) {
-  if (!several || args.attention.config.empty() || args.attention.backend.empty()) return;
-  try {
-    attention::read_diffusion_parameters(
-        attention::find_diffusion_backend("--attention-backends", args.attention.backend),
-        args.attention.config);
-  } catch (const UserError&) {
-    args.attention.config.clear();
-  }
-}
-
 Json run_json(const Setting& setting, const Pipeline& pipeline, const ResolvedPipeline& resolved,
               const Generation& generation) {
   Json json = generation_json(setting.args, pipeline, resolved, generation);
@@ -273,7 +241,6 @@ std::string comparison_text(const Json& report, bool colour) {
 int compare(PipelineArgs& args, const FlagSet& flags, bool speaks) {
   set_up_logging(args, args.ignored, speaks);
   check_pipeline_args(args);
-  check_config(args, flags);
   if (flags.given().contains("--resolutions") && (args.sampling.width || args.sampling.height) &&
       (flags.given().contains("--width") || flags.given().contains("--height")))
     throw_user_error("--resolutions: excludes --width and --height, use one of them");
@@ -282,16 +249,14 @@ int compare(PipelineArgs& args, const FlagSet& flags, bool speaks) {
   Json report = {
       {"version", 1}, {"kind", "comparison"}, {"model", args.model_path}, {"hardware", args.hardware}};
   report["axes"] = Json::array();
-  bool several_backends = false;
   for (const FlagSet::List& list : flags.lists()) {
     report["axes"].push_back({{"flag", list.flag}, {"values", list.values}});
-    several_backends |= list.flag == "--attention-backends";
+    if (list.flag == "--attention-backends") args.attention.sharing = list.values;
   }
   report["runs"] = report["refused"] = Json::array();
   std::vector<std::string> uncalibrated;
   std::vector<proto::LoadTraits> traits;  // of the runs
   for (Setting& setting : settings_of(args, flags)) {
-    drop_other_config(setting.args, several_backends);
     try {
       const Pipeline pipeline = load_pipeline_of(setting.args);
       const ResolvedPipeline resolved = resolve(setting.args, pipeline);

@@ -36,6 +36,7 @@ struct AttentionAsked {
   std::string backend;                                          // empty: automatic
   std::string components;                                       // --component-attention-backends, as given
   std::string config;                                           // --attention-backend-config, as given
+  std::vector<std::string> sharing;                             // backends that are compared under it
   std::optional<std::set<std::string, std::less<>>> installed;  // nullopt: all packages
 };
 

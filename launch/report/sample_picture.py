@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Makes launch/report/sample.png, the picture in the README, from the report of the tour:
+"""Makes the pictures in the README: launch/report/sample.png from the report of the tour, and that of the pipelines.
 
-    ./launch/run && launch/report/sample_picture.py tpsim-report/report.html
+    ./launch/run && launch/report/sample_picture.py tpsim-report/report.html launch/report/sample.png 1600
+    ./launch/run compare … --report-dir out && launch/report/sample_picture.py out/report.html launch/diffusion/sample.png 900
 
 Chromium takes the picture (light mode); 256 colours make it small.
 """
@@ -14,14 +15,14 @@ import sys
 import tempfile
 import zlib
 
-WIDTH, HEIGHT = 1240, 1600
+WIDTH = 1240
 
 
-def screenshot(page, picture, profile):
+def screenshot(page, picture, profile, height):
     subprocess.run(
         ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-lcd-text",
          "--blink-settings=preferredColorScheme=1", f"--user-data-dir={profile}", "--virtual-time-budget=8000",
-         f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={picture}", page.resolve().as_uri()],
+         f"--window-size={WIDTH},{height}", f"--screenshot={picture}", page.resolve().as_uri()],
         check=True, capture_output=True)
 
 
@@ -70,13 +71,13 @@ def indexed(rows):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         picture = pathlib.Path(folder, "picture.png")
-        screenshot(pathlib.Path(sys.argv[1]), picture, pathlib.Path(folder, "profile"))
+        screenshot(pathlib.Path(sys.argv[1]), picture, pathlib.Path(folder, "profile"), int(sys.argv[3]))
         small = indexed(list(pixels(picture.read_bytes())))
-    target = pathlib.Path(__file__).with_name("sample.png")
+    target = pathlib.Path(sys.argv[2])
     target.write_bytes(small)
     print(f"{target}: {len(small)} bytes")
 

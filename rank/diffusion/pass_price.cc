@@ -125,11 +125,14 @@ void PassPrice::self_attention(const PassOperator& op, const PassSetting& s, Sum
     call.keys = part(op.keys, s.ring);
   }
   double attention = 0;  // seconds of one hop, mean over layers
-  const bool layered = s.self->backend().sparse;
+  // Layers that refine the text alone have no grid to select in.
+  const bool gridless = !op.exchanged && s.self->backend().sparse && s.cross != nullptr;
+  const attention::DiffusionAttention& kernel = gridless ? *s.cross : *s.self;
+  const bool layered = kernel.backend().sparse;
   for (std::uint32_t layer = 0; layer < (layered ? call.layers : 1); ++layer) {
     call.layer = layer;
     const double times = layered ? 1 : op.times;
-    const KernelCost cost = s.self->layer(call);
+    const KernelCost cost = kernel.layer(call);
     sum.add("self_attention", cost, times * hops);
     attention += cost.seconds * times / op.times;
   }

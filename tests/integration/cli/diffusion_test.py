@@ -116,11 +116,24 @@ class Generation(Pipelines):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("component-offload", done.stdout)
 
-    def test_two_processes_say_the_same_once(self):
-        for words in (["generate", *WAN, *BIG_SMALL], ["compare", *WAN, "--num-gpus", "1,2", "--attention-backends", "fa,sage_attn"]):
+    def test_several_processes_say_the_same_once(self):
+        for processes, words in ((2, ["generate", *WAN, *BIG_SMALL]), (8, ["compare", *WAN, "--num-gpus", "1,8", "--resolutions", "480p",
+                                                                            "--attention-backends", "fa,sage_attn"])):
             alone = self.tpsim(*words)
             self.assertEqual(alone.returncode, 0, alone.stderr)
-            self.assertEqual(self.tpsim(*words, processes=2).stdout, alone.stdout)
+            self.assertEqual(self.tpsim(*words, processes=processes).stdout, alone.stdout)
+
+    def test_it_says_where_a_measurement_would_lie(self):
+        """Bands hold the prediction, and are no narrower where nothing like it was measured."""
+        widths = []
+        for words in (["--model-path", "wan2.1-t2v-1.3b", "--hardware", "h200-sxm"],
+                      ["--model-path", "ltx-2", "--hardware", "l40s", "--dit-layerwise-offload"]):
+            report, done = self.report("generate", *words)
+            for band in report["likely"]["bands"]:
+                self.assertLess(band["low"], report[band["figure"]])
+                self.assertGreater(band["high"], report[band["figure"]])
+            widths.append({b["figure"]: b["high"] / b["low"] for b in report["likely"]["bands"]})
+        self.assertGreaterEqual(widths[1]["step_seconds"], widths[0]["step_seconds"])
 
 
 class BadPipelines(Pipelines):
