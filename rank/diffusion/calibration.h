@@ -29,9 +29,9 @@ inline constexpr double kPermuted = 2;
 inline constexpr double kRingExposed = 1;
 
 // --- compilation ---
-// torch.compile: what it leaves of kernels between products and attention, and of launches. xDiT, FLUX.1 on
-// an H100: 28 steps take 6.70 s eager and 4.29 compiled (docs/performance/flux.md; F0488, F0489 of
-// published.csv).
+// torch.compile: what it leaves of kernels between products and attention, and of launches. xDiT, FLUX.1 by
+// Ulysses on two H100s: 28 steps take 4.38 s eager and 2.68 compiled (docs/performance/flux.md; F0488, F0489
+// of published.csv).
 inline constexpr double kCompiled = 0.5;
 
 // --- encoders ---

@@ -13,10 +13,8 @@ class Placement {
   // Both outlive it.
   Placement(const PipelineConfig& config, const PipelinePlan& plan) : config_(config), plan_(plan) {}
 
-  // Whether tensor parallelism cuts a text encoder with the transformer.
-  bool sharded(const PipelineComponent& c) const {
-    return c.kind == ComponentKind::kTextEncoder && plan_.tp > 1;
-  }
+  // That share each layer of it by tensor parallelism.
+  double gpus_of(const PipelineComponent& c) const;
   const PipelineComponent& component(std::string_view name) const;
   // Of one GPU, while it runs `running`, without activations.
   double held_bytes(std::string_view running) const;
@@ -26,7 +24,6 @@ class Placement {
  private:
   Residency residency(std::string_view component) const;
   double weight_bytes(const PipelineComponent& c) const;  // of one GPU
-  double text_cut(const PipelineComponent& c) const;
   double streamed_bytes(const PipelineComponent& c) const;
   double host_link() const;  // bytes a second of one GPU
 

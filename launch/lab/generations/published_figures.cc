@@ -12,6 +12,7 @@
 
 #include "attention/diffusion/selection/diffusion_attention.h"
 #include "launch/cli/flag_command.h"
+#include "launch/diffusion/likely.h"
 #include "launch/diffusion/pipeline_args.h"
 #include "launch/diffusion/resolve.h"
 #include "launch/lab/generations/asked_generation.h"
@@ -28,6 +29,7 @@ struct Predicted {
   std::optional<double> peak_gib = std::nullopt;
   std::string model{}, backend{}, command{};
   std::vector<std::string> uncalibrated{};
+  std::optional<proto::LoadTraits> traits = std::nullopt;  // of what a generation was asked for
 };
 
 std::string_view stage_name(TimedPart part) {
@@ -65,6 +67,9 @@ Predicted predict_generation(const PublishedGeneration& row, TimedPart part) {
                 .model = pipeline.config.name,
                 .command = fmt::format("{}", fmt::join(flags, " ")),
                 .uncalibrated = generation.cost.uncalibrated};
+  if (part == TimedPart::kEndToEnd || part == TimedPart::kDenoising || part == TimedPart::kStep)
+    out.traits =
+        generation_traits(pipeline.config, resolved.plan, resolved.request, pipeline.hardware.name());
   if (part == TimedPart::kEndToEnd) out.peak_gib = generation.cost.peak_bytes / kGib;
   const auto of_transformer = std::ranges::find(resolved.attention, "transformer", &AttentionRow::component);
   if (of_transformer != resolved.attention.end()) out.backend = of_transformer->backend;
@@ -130,6 +135,9 @@ void fill(const PublishedGeneration& row, proto::ValidatedRow& out) {
                           : fmt::format("{}", fmt::join(predicted.uncalibrated, "; ")));
   if (const std::optional<double> seconds = measured_seconds(row, part))
     set(*out.mutable_seconds(), *seconds, predicted.seconds);
+  // What error bands rest on: the engine that is simulated, asked as it was run.
+  if (out.has_seconds() && predicted.traits && is_sglang(row) && row.solid)
+    *out.mutable_traits() = *predicted.traits;
   if (row.peak_gib && predicted.peak_gib && is_sglang(row))
     set(*out.mutable_peak_memory_gib(), *row.peak_gib, *predicted.peak_gib);
   if (!row.speedup || *row.speedup == 1) return;  // 1: the baseline itself

@@ -45,7 +45,9 @@ Residual residual_of(const proto::ValidatedRow& row) {
   out.server = server_name(row);
   if (row.has_ttft_ms()) out.ratio[0] = measured_ratio(row.ttft_ms());
   if (row.has_tpot_ms()) out.ratio[1] = measured_ratio(row.tpot_ms());
-  if (row.has_ms()) out.ratio[1] = measured_ratio(row.ms());  // a forward of a step
+  // Of pipelines: a forward, or all of a step; and end to end.
+  if (row.has_ms()) out.ratio[1] = measured_ratio(row.ms());
+  if (row.has_seconds()) out.ratio[row.load_kind() == "end to end" ? 2 : 1] = measured_ratio(row.seconds());
   if (row.has_e2e_ms()) {
     out.ratio[2] = measured_ratio(row.e2e_ms());
   } else if (row.has_ttft_ms() && row.has_tpot_ms()) {
