@@ -10,7 +10,6 @@ import gzip
 import os
 import random
 import subprocess
-import time
 import unittest
 
 from command_line import CommandLine, main
@@ -21,16 +20,15 @@ LIGHT = ["--random-input-len", "64", "--random-output-len", "4", "--request-rate
 
 class Endless(CommandLine):
     def measured(self, *words, stdin=None):
-        """Exit status 0; the peak resident megabytes and the seconds that it took."""
+        """Exit status 0; the peak resident megabytes and the CPU seconds, which no neighbour lengthens by much."""
         with open(os.path.join(self.folder, "err"), "w+") as err:
-            start = time.monotonic()
             child = subprocess.Popen([self.program, *self.deployment(*words), "--quiet"], cwd=self.folder,
                                      stdin=stdin or subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err)
             _, status, usage = os.wait4(child.pid, 0)
             child.returncode = os.waitstatus_to_exitcode(status)
             err.seek(0)
             self.assertEqual(child.returncode, 0, err.read())
-        return usage.ru_maxrss / 1024, time.monotonic() - start
+        return usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime
 
     def random_run(self, requests):
         return self.measured("--dataset-name", "random", "--num-prompts", str(requests), *LIGHT, "--report-dir",
@@ -86,7 +84,7 @@ class Endless(CommandLine):
     def test_ten_million_requests(self):
         _, a_million = self.random_run(1_000_000)
         memory, seconds = self.random_run(10_000_000)
-        print(f"10,000,000 requests: {memory:.0f} MB, {seconds:.0f} s")
+        print(f"10,000,000 requests: {memory:.0f} MB, {seconds:.0f} CPU seconds")
         result = self.result(os.path.join(self.folder, "report"))
         self.assertEqual(result["completed"], 10_000_000)
         self.assertLess(memory, 300)
