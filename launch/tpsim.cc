@@ -101,6 +101,7 @@ void add_commands(CLI::App& root, int argc, char** argv, tpsim::rank::MpiSession
   const std::string_view word = argc > 1 ? argv[1] : "";
   const bool named = std::ranges::any_of(tpsim::launch::kCommandNames,
                                          [&](const auto& command) { return command.name == word; });
+  tpsim::launch::refuse_pipeline(argc, argv);
   const bool pipeline = tpsim::launch::asks_pipeline(argc, argv);
   for (const auto& [name, description, program, computing_program, pipeline_program] :
        tpsim::launch::kCommandNames) {

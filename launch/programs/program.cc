@@ -61,6 +61,23 @@ std::optional<std::string> value_of(int argc, const char* const* argv,
   return std::nullopt;
 }
 
+// The model that --model-path names, also of --config; of a list, which `compare` takes, the first. Empty:
+// none.
+std::string asked_model(int argc, const char* const* argv) {
+  if (const std::optional<std::string> model = value_of(argc, argv, {"--model-path", "--model"}))
+    return split_list(*model).front();
+  const std::optional<std::string> config = value_of(argc, argv, {"--config"});
+  if (!config || !is_file(*config)) return "";
+  try {
+    for (const ConfigEntry& entry : read_config_file(*config)) {
+      if ((entry.key == "model-path" || entry.key == "model") && !entry.values.empty())
+        return split_list(entry.values.front()).front();
+    }
+  } catch (const UserError&) {
+  }  // said when the file is read in earnest
+  return "";
+}
+
 }  // namespace
 
 AddCommand find_linked(std::string_view command, bool pipeline) {
@@ -75,22 +92,19 @@ bool asks_pipeline(int argc, const char* const* argv) {
   if (command->name == "backends" &&
       std::ranges::count(std::span(argv + 1, argv + argc), std::string_view("--pipeline")) > 0)
     return true;
-  // Of a list, which `compare` takes, the first.
-  const auto is_pipeline = [](const std::string& models) {
-    return rank::is_pipeline(split_list(models).front());
-  };
-  if (const std::optional<std::string> model = value_of(argc, argv, {"--model-path", "--model"}))
-    return is_pipeline(*model);
-  const std::optional<std::string> config = value_of(argc, argv, {"--config"});
-  if (!config || !is_file(*config)) return false;
-  try {
-    for (const ConfigEntry& entry : read_config_file(*config)) {
-      if ((entry.key == "model-path" || entry.key == "model") && !entry.values.empty())
-        return is_pipeline(entry.values.front());
-    }
-  } catch (const UserError&) {
-  }  // said when the file is read in earnest
-  return false;
+  return rank::is_pipeline(asked_model(argc, argv));
+}
+
+void refuse_pipeline(int argc, const char* const* argv) {
+  const CommandName* const command = command_of(argc, argv);
+  if (command == nullptr || !command->pipeline_program.empty()) return;
+  const std::string model = asked_model(argc, argv);
+  if (!rank::is_pipeline(model)) return;
+  std::vector<std::string_view> others;
+  for (const CommandName& other : kCommandNames)
+    if (!other.pipeline_program.empty()) others.push_back(other.name);
+  throw_user_error("--model-path {}: is a diffusion pipeline, of which there is no `tpsim {}`; use {}", model,
+                   command->name, join_or(others));
 }
 
 const CommandName* command_of(int argc, const char* const* argv) {

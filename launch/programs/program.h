@@ -86,6 +86,9 @@ AddCommand find_linked(std::string_view command, bool pipeline);
 // `generate` and `serve` decide, or by `backends --pipeline`.
 bool asks_pipeline(int argc, const char* const* argv);
 
+// Throws UserError where it asks a command that is about language models alone.
+void refuse_pipeline(int argc, const char* const* argv);
+
 // The command that `argv` asks for: its first word, or after flags the first that names one; null for none.
 const CommandName* command_of(int argc, const char* const* argv);
 // The name of the program that carries out `argv`. Whether batches are computed is a guess, on the safe side:
