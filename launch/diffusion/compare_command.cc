@@ -129,8 +129,8 @@ Json run_json(const Setting& setting, const Pipeline& pipeline, const ResolvedPi
   return run;
 }
 
-// Of each size: speed-ups over its first setting, the best, and those that nobody could tell from it: as fast
-// within what predictions of measured pairs like the two were off by. `traits`: of each run.
+// Of each size: speed-ups over its first setting, the best, and those that predictions cannot tell from it:
+// as fast within what they were off by for measured pairs like the two, or kTie. `traits`: of each run.
 void rank_runs(const std::vector<proto::LoadTraits>& traits, Json& report) {
   report["best"] = Json::array();
   std::vector<std::string> workloads;
@@ -227,9 +227,9 @@ std::string comparison_text(const Json& report, bool colour) {
     if (const std::string likely = likely_text(best["likely"], "seconds"); !likely.empty())
       out += fmt::format(" ({})", likely);
     if (!best["ties"].empty())
-      out += fmt::format("; as fast within the {:.0f} % that predictions of measured pairs were off by: {}",
-                         100 * best["tie_error"].get<double>(),
-                         fmt::join(best["ties"].get<std::vector<std::string>>(), "; "));
+      out += fmt::format("; predictions cannot tell it from {} (within {:.0f} %)",
+                         fmt::join(best["ties"].get<std::vector<std::string>>(), "; "),
+                         100 * best["tie_error"].get<double>());
     out += "\n";
   }
   if (!report["refused"].empty()) out += "\nRefused\n" + refusals_text(report["refused"]);

@@ -58,7 +58,7 @@ if (report.kind === "generation") {
   for (const b of report.best) {
     lead(`★ ${b.label}: ${seconds(b.seconds)}${b.workload ? ` at ${b.workload}` : ""}${likely(b.likely)}`);
     because(b.likely);
-    if (b.ties.length) why(`As fast within the ${percent(b.tie_error)} that predictions of measured pairs were off by: ${b.ties.join("; ")}`);
+    if (b.ties.length) why(`Predictions cannot tell it from ${b.ties.join("; ")} (within ${percent(b.tie_error)})`);
   }
   const short = run => (run.best ? "★ " : "") + run.label.replaceAll("--", "").replaceAll(",", " ·");
   byId("charts-title").textContent = "Every setting";
