@@ -3,25 +3,26 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
+#include <string_view>
 #include <utility>
 
 #include "attention/diffusion/selection/diffusion_attention.h"
 #include "proto/base/error.h"
+#include "rank/cost/hardware.h"
 #include "rank/numeric/diffusion/seeded_tensor.h"
 #include "rank/parallel/numeric_executor.h"
+#include "rank/weights/dummy_weights.h"
 
 namespace tpsim::launch {
 namespace {
 
 using rank::Json;
 
-Json read_json(const std::string& flag, const std::filesystem::path& path) {
-  std::ifstream in(path);
-  if (!in) throw_user_error("{}: there is no {} that can be read", flag, path.string());
-  Json json = Json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw_user_error("{}: {} is no JSON object", flag, path.string());
-  return json;
+constexpr std::string_view kConfig = "a configuration";
+
+Json read_json(const std::string& flag, const std::filesystem::path& path, std::string_view kind) {
+  return rank::parse_object(rank::small_file(path.string(), flag, kind), path.string(), kind,
+                            "tests/golden/diffusion");
 }
 
 std::vector<float> numbers(const Json& json, const char* key, std::size_t count, const std::string& path) {
@@ -96,7 +97,7 @@ bool PipelineRow::agrees(double tolerance) const {
   return same || !exact || kept < 1;
 }
 
-ComputedPipeline load_computed_pipeline(const std::string& folder) {
+ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy) {
   const std::filesystem::path root = folder;
   std::error_code error;
   if (!std::filesystem::is_directory(root, error))
@@ -104,7 +105,7 @@ ComputedPipeline load_computed_pipeline(const std::string& folder) {
         "--model-path {}: is a pipeline without weights; name a folder with model_index.json, "
         "transformer and scheduler",
         folder);
-  const Json index = read_json("--model-path", root / "model_index.json");
+  const Json index = read_json("--model-path", root / "model_index.json", kConfig);
   const rank::ConfigReader reader(index, (root / "model_index.json").string());
   if (reader.has("transformer_2") && index.at("transformer_2").is_array() &&
       !index.at("transformer_2").front().is_null())
@@ -114,18 +115,18 @@ ComputedPipeline load_computed_pipeline(const std::string& folder) {
     throw_user_error("{}: key \"expand_timesteps\" is true; a timestep for each token is not computed",
                      reader.where());
   const std::filesystem::path transformer = root / "transformer";
-  const Json config = read_json("--model-path", transformer / "config.json");
+  const Json config = read_json("--model-path", transformer / "config.json", kConfig);
   ComputedPipeline out;
-  const rank::Checkpoint weights(transformer.string());
-  out.denoiser =
-      rank::load_denoiser(rank::ConfigReader(config, (transformer / "config.json").string()), weights);
+  const rank::ConfigReader asked(config, (transformer / "config.json").string());
+  out.denoiser = dummy ? rank::load_denoiser(asked, rank::DummyWeights(/*seed=*/0))
+                       : rank::load_denoiser(asked, rank::Checkpoint(transformer.string()));
   out.scheduler_path = (root / "scheduler" / "scheduler_config.json").string();
-  out.scheduler = read_json("--model-path", out.scheduler_path);
+  out.scheduler = read_json("--model-path", out.scheduler_path, kConfig);
   return out;
 }
 
 LoopReference read_loop_reference(const std::string& path, std::uint32_t channels) {
-  const Json json = read_json("--reference", path);
+  const Json json = read_json("--reference", path, "a recording of Diffusers");
   const rank::ConfigReader reader(json, fmt::format("--reference {}", path));
   const std::vector<float> shape = numbers(json, "latent_shape", 4, path);
   LoopReference out;
@@ -146,7 +147,7 @@ LoopReference read_loop_reference(const std::string& path, std::uint32_t channel
   return out;
 }
 
-std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const PipelinePlan& plan,
+std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const SplitPlan& plan,
                                          rank::MpiSession& session,
                                          const std::function<void(const PipelineRow&)>& on_row) {
   const std::uint32_t ranks = plan.splits.front().ranks();

@@ -21,8 +21,9 @@ struct ComputedPipeline {
   rank::Json scheduler;
   std::string scheduler_path;
 };
-// Throws UserError naming --model-path and what is missing, or the file with what is not computed.
-ComputedPipeline load_computed_pipeline(const std::string& folder);
+// `dummy`: seeded weights (rank/weights/dummy_weights.h) instead of the folder's. Throws UserError naming
+// --model-path and what is missing, or the file with what is not computed.
+ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy = false);
 
 // What one loop is: the rule of rank/numeric/diffusion/seeded_tensor.h makes latents and embeddings.
 struct LoopSize {
@@ -40,7 +41,7 @@ struct LoopReference {
 // Throws UserError naming --reference.
 LoopReference read_loop_reference(const std::string& path, std::uint32_t channels);
 
-struct PipelinePlan {
+struct SplitPlan {
   std::vector<rank::SequenceSplit> splits;
   std::vector<std::string> backends;
   std::string backend_config;
@@ -61,7 +62,7 @@ struct PipelineRow {
 
 // In every process; `on_row` is told of each row as it is done. Throws UserError where the pipeline cannot be
 // computed at all.
-std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const PipelinePlan& plan,
+std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const SplitPlan& plan,
                                          rank::MpiSession& session,
                                          const std::function<void(const PipelineRow&)>& on_row);
 

@@ -20,11 +20,11 @@ namespace tpsim::launch {
 namespace {
 
 struct VerifyPipelineArgs {
-  std::string model_path, reference, latent_size;
+  std::string model_path, reference, latent_size, load_format = "auto";
   std::vector<std::string> backends;
   std::optional<std::uint32_t> num_gpus, ulysses, ring;
   std::optional<bool> cfg_parallel;
-  PipelinePlan plan;
+  SplitPlan plan;
   double guidance = 5, tolerance = 1e-4;
 };
 
@@ -34,6 +34,11 @@ void declare_pipeline_flags(FlagSet& flags, VerifyPipelineArgs& args) {
   flags.group("Verification");
   flags.add_value("--model-path,--model", "DIR", "folder with a model_index.json, transformer and scheduler",
                   text(args.model_path));
+  flags.add_value(
+      "--load-format", "FORMAT",
+      "auto: weights of the folder; dummy: seeded ones, so that a configuration is enough (default "
+      "auto)",
+      word({"auto", "dummy"}, args.load_format));
   flags.add_list("--attention-backends", "LIST",
                  "all that are computed, or names: fa,sage_attn (default all)",
                  [&args](std::string_view flag, const std::vector<std::string>& values) {
@@ -78,17 +83,12 @@ void declare_pipeline_flags(FlagSet& flags, VerifyPipelineArgs& args) {
 }
 
 std::array<std::uint32_t, 3> read_latent_size(const std::string& value) {
+  const std::vector<std::string> parts = split_list(value, 'x');
   std::array<std::uint32_t, 3> out{};
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < 3; ++i) {
-    const std::size_t end = i < 2 ? value.find('x', begin) : value.size();
-    const std::string part = end == std::string::npos ? "" : value.substr(begin, end - begin);
-    if (part.empty() || part.size() > 4 || part.find_first_not_of("0123456789") != std::string::npos ||
-        part == "0")
-      throw_user_error("--latent-size {}: must be frames, rows and columns, for example 3x6x10", value);
-    out[i] = static_cast<std::uint32_t>(parse_count("--latent-size", part, 1, kMostSize));
-    begin = end + 1;
-  }
+  if (parts.size() != out.size())
+    throw_user_error("--latent-size {}: must be frames, rows and columns, for example 3x6x10", value);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<std::uint32_t>(parse_count("--latent-size " + value, parts[i], 1, kMostSize));
   return out;
 }
 
@@ -127,8 +127,8 @@ void print_pipeline_row(const PipelineRow& row, double tolerance) {
 int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
   if (args.model_path.empty())
     throw_user_error("--model-path: is required, a folder with a model_index.json");
-  const ComputedPipeline pipeline = load_computed_pipeline(args.model_path);
-  PipelinePlan& plan = args.plan;
+  const ComputedPipeline pipeline = load_computed_pipeline(args.model_path, args.load_format == "dummy");
+  SplitPlan& plan = args.plan;
   plan.size.guidance = static_cast<float>(args.guidance);
   if (!args.latent_size.empty()) plan.size.latents = read_latent_size(args.latent_size);
   if (!args.reference.empty())

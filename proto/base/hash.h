@@ -9,6 +9,13 @@ namespace tpsim {
 // `hash` with one more number.
 std::uint64_t hash_with(std::uint64_t hash, std::uint64_t number);
 
+// FNV-1a: of names, where others (files, tests/references) compute the same.
+constexpr std::uint64_t fnv1a(std::string_view bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
 // Of bytes that come piece by piece: the same however they are cut.
 class ByteHash {
  public:

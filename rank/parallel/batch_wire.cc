@@ -5,17 +5,15 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "proto/base/hash.h"
+
 namespace tpsim::rank {
 
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
 std::uint64_t configuration_hash(std::string_view resolved_configuration) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : resolved_configuration) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  }
-  return hash;
+  return fnv1a(resolved_configuration);
 }
 
 void MessageWriter::clear() {

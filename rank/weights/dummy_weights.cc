@@ -4,17 +4,15 @@
 #include <cstddef>
 #include <string_view>
 
+#include "proto/base/hash.h"
 #include "proto/base/random.h"
 #include "proto/base/stop_flag.h"
 
 namespace tpsim::rank {
 namespace {
 
-// FNV-1a, then mixed with the seed.
 std::uint64_t key_of(std::uint64_t seed, std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return mix64(hash ^ mix64(seed + kGoldenGamma));
+  return mix64(fnv1a(name) ^ mix64(seed + kGoldenGamma));
 }
 
 // 32 bits of a counter; the best ones are at the top. One key goes in before and one after a round, so that

@@ -59,6 +59,12 @@ struct DenoiserFamily {
   std::unique_ptr<Denoiser> (*load)(const ConfigReader& config, const TensorSource& source);
 };
 
+// The `load` of a family whose class takes these two.
+template <typename Family>
+std::unique_ptr<Denoiser> make_denoiser(const ConfigReader& config, const TensorSource& source) {
+  return std::make_unique<Family>(config, source);
+}
+
 // `config`: transformer/config.json. Throws UserError naming the file for a class that is not computed, and
 // as DenoiserFamily::load.
 std::unique_ptr<Denoiser> load_denoiser(const ConfigReader& config, const TensorSource& source);

@@ -38,6 +38,12 @@ std::vector<float> product(const TowerLinear& linear, const std::vector<float>& 
   return out;
 }
 
+std::vector<float> Embedder::operator()(const std::vector<float>& x, ThreadPool& pool) const {
+  std::vector<float> hidden = product(first, x, pool);
+  activate(activation, hidden.data(), hidden.size());
+  return product(second, hidden, pool);
+}
+
 void add_gated(std::vector<float>& to, const std::vector<float>& rows, const float* gate,
                std::uint32_t width) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += rows[i] * gate[i % width];
@@ -55,13 +61,24 @@ Rotation rotation(const std::array<std::uint32_t, 3>& position, const std::array
   return out;
 }
 
-void turn_heads(const Rotation& by, std::uint32_t heads, float* row) {
-  const std::size_t pairs = by.cosines.size();
-  for (std::size_t head = 0; head < heads; ++head, row += 2 * pairs) {
-    for (std::size_t i = 0; i < pairs; ++i) {
-      const float a = row[2 * i], b = row[2 * i + 1];
-      row[2 * i] = a * by.cosines[i] - b * by.sines[i];
-      row[2 * i + 1] = a * by.sines[i] + b * by.cosines[i];
+std::vector<Rotation> rotations(const Share& share, const attention::GridSize& grid,
+                                const std::array<std::uint32_t, 3>& sizes) {
+  std::vector<Rotation> out;
+  for (std::uint32_t token = share.first; token < share.first + share.count; ++token)
+    out.push_back(rotation({token / (grid[1] * grid[2]), token / grid[2] % grid[1], token % grid[2]}, sizes));
+  return out;
+}
+
+void turn_rows(const std::vector<Rotation>& turns, std::uint32_t heads, std::vector<float>& rows) {
+  float* row = rows.data();
+  for (const Rotation& by : turns) {
+    const std::size_t pairs = by.cosines.size();
+    for (std::size_t head = 0; head < heads; ++head, row += 2 * pairs) {
+      for (std::size_t i = 0; i < pairs; ++i) {
+        const float a = row[2 * i], b = row[2 * i + 1];
+        row[2 * i] = a * by.cosines[i] - b * by.sines[i];
+        row[2 * i + 1] = a * by.sines[i] + b * by.cosines[i];
+      }
     }
   }
 }

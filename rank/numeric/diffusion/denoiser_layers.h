@@ -21,6 +21,13 @@ std::vector<float> modulated(const std::vector<float>& x, std::uint32_t width, f
                              const float* scale);
 // Of rows of linear.weight.k().
 std::vector<float> product(const TowerLinear& linear, const std::vector<float>& x, ThreadPool& pool);
+// Two linear layers with an activation between them.
+struct Embedder {
+  TowerLinear first, second;
+  TowerActivation activation = TowerActivation::kSilu;
+  // Of rows of first.weight.k().
+  std::vector<float> operator()(const std::vector<float>& x, ThreadPool& pool) const;
+};
 // to += rows * gate, rows of `width`.
 void add_gated(std::vector<float>& to, const std::vector<float>& rows, const float* gate,
                std::uint32_t width);
@@ -31,8 +38,11 @@ struct Rotation {
   std::vector<float> cosines, sines;  // of each pair
 };
 Rotation rotation(const std::array<std::uint32_t, 3>& position, const std::array<std::uint32_t, 3>& sizes);
-// A row of all heads.
-void turn_heads(const Rotation& by, std::uint32_t heads, float* row);
+// Of the tokens of a share, at their frame, row and column.
+std::vector<Rotation> rotations(const Share& share, const attention::GridSize& grid,
+                                const std::array<std::uint32_t, 3>& sizes);
+// Row t of `rows`, of all heads, by turns[t].
+void turn_rows(const std::vector<Rotation>& turns, std::uint32_t heads, std::vector<float>& rows);
 
 // place(token, channel, index of the latent) for the tokens of a share: their channels, of each its patch.
 template <typename Place>

@@ -178,9 +178,9 @@ std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::u
 std::vector<float> denoise(const Denoiser& denoiser, FlowScheduler& scheduler, const LatentShape& shape,
                            std::vector<float> latents, const GuidedPrompt& prompt, SequenceRanks& ranks) {
   const bool guided = prompt.guidance > 1 && denoiser.guided();
+  const std::vector<TextEmbeddings> texts = {prompt.prompt, prompt.negative};
   for (const float timestep : scheduler.timesteps()) {
     std::vector<std::vector<float>> passes;
-    const std::vector<TextEmbeddings> texts = {prompt.prompt, prompt.negative};
     if (ranks.split().cfg == 2) {
       passes = denoiser.forward(shape, latents, timestep, prompt.guidance, texts, ranks);
     } else {

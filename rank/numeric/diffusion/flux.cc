@@ -22,15 +22,6 @@ constexpr float kEps = 1e-6F;
 constexpr std::uint32_t kTimeSize = 256, kMlpRatio = 4;
 constexpr std::array<std::uint32_t, 3> kPatch = {1, 2, 2};
 
-struct Embedder {
-  TowerLinear first, second;
-  Rows operator()(const Rows& x, ThreadPool& pool) const {
-    Rows hidden = product(first, x, pool);
-    activate(TowerActivation::kSilu, hidden.data(), hidden.size());
-    return product(second, hidden, pool);
-  }
-};
-
 // Of one stream; a block of one stream has no `out`, `up` is its proj_mlp and `down` its proj_out.
 struct Stream {
   TowerLinear modulation, q, k, v, out, up, down;
@@ -64,8 +55,8 @@ class Flux : public Denoiser {
       return reader.whole(name, outputs, {inputs}, /*bias=*/true);
     };
     const auto embedder = [&](const std::string& name, std::uint32_t inputs) {
-      return Embedder{linear("time_text_embed." + name + ".linear_1", width_, inputs),
-                      linear("time_text_embed." + name + ".linear_2", width_, width_)};
+      return Embedder{.first = linear("time_text_embed." + name + ".linear_1", width_, inputs),
+                      .second = linear("time_text_embed." + name + ".linear_2", width_, width_)};
     };
     x_ = linear("x_embedder", width_, 4 * channels_);
     context_ = linear("context_embedder", width_, text_);
@@ -186,11 +177,9 @@ class Flux : public Denoiser {
     part.text.first = std::min(share.first, text);
     part.text.count = std::min(end, text) - part.text.first;
     part.image = {std::max(share.first, text) - text, share.count - part.text.count};
-    for (std::uint32_t i = 0; i < part.text.count; ++i) part.turns.push_back(rotation({}, axes_));
-    for (std::uint32_t i = 0; i < part.image.count; ++i) {
-      const std::uint32_t token = part.image.first + i;
-      part.turns.push_back(rotation({0, token / grid[2], token % grid[2]}, axes_));
-    }
+    part.turns.assign(part.text.count, rotation({}, axes_));
+    const std::vector<Rotation> image = rotations(part.image, grid, axes_);
+    part.turns.insert(part.turns.end(), image.begin(), image.end());
     return part;
   }
 
@@ -205,10 +194,6 @@ class Flux : public Denoiser {
     for (std::size_t at = 0; at < out.size(); at += dim_)
       rms_norm(out.data() + at, dim_, norm.data(), 0, kEps, out.data() + at);
     return out;
-  }
-  void turn(const Part& part, Rows& rows) const {
-    for (std::size_t t = 0; t < part.turns.size(); ++t)
-      turn_heads(part.turns[t], heads_, rows.data() + t * width_);
   }
 
   void forward_double(const std::array<Stream, 2>& block, const Rows& condition,
@@ -228,8 +213,8 @@ class Flux : public Denoiser {
         k[i] = concatenated(std::move(k[i]), headed(block[s].k, block[s].norm_k, in, pool));
         v[i] = concatenated(std::move(v[i]), product(block[s].v, in, pool));
       }
-      turn(parts[i], q[i]);
-      turn(parts[i], k[i]);
+      turn_rows(parts[i].turns, heads_, q[i]);
+      turn_rows(parts[i].turns, heads_, k[i]);
     }
     ranks.attend(call, q, k, v, met);
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -254,8 +239,8 @@ class Flux : public Denoiser {
       q[i] = headed(block.q, block.norm_q, in, pool);
       k[i] = headed(block.k, block.norm_k, in, pool);
       v[i] = product(block.v, in, pool);
-      turn(parts[i], q[i]);
-      turn(parts[i], k[i]);
+      turn_rows(parts[i].turns, heads_, q[i]);
+      turn_rows(parts[i].turns, heads_, k[i]);
       hidden[i] = product(block.up, in, pool);
       activate(TowerActivation::kGeluTanh, hidden[i].data(), hidden[i].size());
     }
@@ -284,10 +269,6 @@ class Flux : public Denoiser {
 }  // namespace
 
 extern const DenoiserFamily kFluxDenoiser;
-const DenoiserFamily kFluxDenoiser = {
-    .class_name = "FluxTransformer2DModel",
-    .load = [](const ConfigReader& config, const TensorSource& source) -> std::unique_ptr<Denoiser> {
-      return std::make_unique<Flux>(config, source);
-    }};
+const DenoiserFamily kFluxDenoiser = {.class_name = "FluxTransformer2DModel", .load = make_denoiser<Flux>};
 
 }  // namespace tpsim::rank

@@ -18,8 +18,7 @@ void attend_dense(const HeadCall& call, const attention::DiffusionParameters&, f
   SoftmaxPart part;
   dense_part(call, {}, part);
   divide(part, out);
-  pairs.all += std::uint64_t{call.q.count} * call.k.count;
-  pairs.kept += std::uint64_t{call.q.count} * call.k.count;
+  pairs.keep(std::uint64_t{call.q.count} * call.k.count);
 }
 
 constexpr HeadBackend kFa = {.name = "fa", .attend = attend_dense, .dense = true};

@@ -33,6 +33,8 @@ struct HeadCall {
 // Pairs of queries and keys that were there, and those that a backend computed.
 struct KeptPairs {
   std::uint64_t all = 0, kept = 0;
+  // All of so many that were there.
+  void keep(std::uint64_t pairs) { all += pairs, kept += pairs; }
 };
 
 struct HeadBackend {

@@ -78,8 +78,7 @@ void attend_sage(const HeadCall& call, const attention::DiffusionParameters&, fl
     }
     for (std::uint32_t i = 0; i < dim; ++i) to[i] /= sum;
   }
-  pairs.all += std::uint64_t{call.q.count} * keys;
-  pairs.kept += std::uint64_t{call.q.count} * keys;
+  pairs.keep(std::uint64_t{call.q.count} * keys);
 }
 
 }  // namespace

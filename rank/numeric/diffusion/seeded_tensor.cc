@@ -2,14 +2,13 @@
 
 #include <cmath>
 
+#include "proto/base/hash.h"
 #include "proto/base/random.h"
 
 namespace tpsim::rank {
 
 double seeded_unit(std::string_view name, std::uint64_t seed, std::size_t i) {
-  std::uint64_t state = 0xcbf29ce484222325U;  // FNV-1a
-  for (const char c : name) state = (state ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return static_cast<double>(mix64(state + seed + (i + 1) * kGoldenGamma) >> 40) / (1 << 23) - 1;
+  return static_cast<double>(mix64(fnv1a(name) + seed + (i + 1) * kGoldenGamma) >> 40) / (1 << 23) - 1;
 }
 
 std::vector<float> seeded_tensor(std::string_view name, std::uint64_t seed, std::size_t count) {

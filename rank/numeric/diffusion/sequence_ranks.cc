@@ -132,8 +132,7 @@ void SequenceRanks::attend_ring(const Call& call, std::uint32_t count, const Per
                    {}, part);
         sums[i][head].add(part);
       });
-      pairs_.all += std::uint64_t{queries[i].count} * keys * own;
-      pairs_.kept += std::uint64_t{queries[i].count} * keys * own;
+      pairs_.keep(std::uint64_t{queries[i].count} * keys * own);
     }
     if (hop + 1 == split_.ring) break;
     Collectives::Messages sent(local(), std::vector<std::vector<float>>(collectives_.tp_size())), received;

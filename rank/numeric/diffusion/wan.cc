@@ -68,11 +68,12 @@ class Wan : public Denoiser {
     };
     patches_ = reader.whole("patch_embedding", width_, {in_, patch_[0], patch_[1], patch_[2]}, true);
     const std::string condition = "condition_embedder.";
-    time_1_ = linear(condition + "time_embedder.linear_1", width_, freq_);
-    time_2_ = linear(condition + "time_embedder.linear_2", width_, width_);
+    time_ = {.first = linear(condition + "time_embedder.linear_1", width_, freq_),
+             .second = linear(condition + "time_embedder.linear_2", width_, width_)};
     time_proj_ = linear(condition + "time_proj", 6 * width_, width_);
-    text_1_ = linear(condition + "text_embedder.linear_1", width_, text_);
-    text_2_ = linear(condition + "text_embedder.linear_2", width_, width_);
+    text_embedder_ = {.first = linear(condition + "text_embedder.linear_1", width_, text_),
+                      .second = linear(condition + "text_embedder.linear_2", width_, width_),
+                      .activation = TowerActivation::kGeluTanh};
     const auto attention = [&](const std::string& at) {
       return WanAttention{.q = linear(at + "to_q", width_, width_),
                           .k = linear(at + "to_k", width_, width_),
@@ -110,33 +111,30 @@ class Wan : public Denoiser {
     ThreadPool& pool = ranks.pool();
 
     // What conditions all blocks.
-    std::vector<float> hidden(width_), time(width_), projected(std::size_t{6} * width_);
-    time_1_.forward(sinusoids(timestep, freq_).data(), 1, hidden.data(), pool);
-    activate(TowerActivation::kSilu, hidden.data(), width_);
-    time_2_.forward(hidden.data(), 1, time.data(), pool);
+    const std::vector<float> time = time_(sinusoids(timestep, freq_), pool);
     std::vector<float> active = time;
     activate(TowerActivation::kSilu, active.data(), width_);
-    time_proj_.forward(active.data(), 1, projected.data(), pool);
+    const std::vector<float> projected = product(time_proj_, active, pool);
 
     PerRank x(ranks.local()), text(ranks.local());
-    std::vector<Share> shares(ranks.local());
+    std::vector<std::vector<Rotation>> turns(ranks.local());
+    // The first elements of a head turn by the frame, then come those of the row and of the column.
+    const std::uint32_t side = 2 * (dim_ / 6);
     for (std::uint32_t i = 0; i < ranks.local(); ++i) {
-      shares[i] = ranks.tokens(i, count);
-      const std::vector<float> rows = patch_rows(shape, latents, grid, shares[i]);
-      x[i].resize(std::size_t{shares[i].count} * width_);
-      patches_.forward(rows.data(), shares[i].count, x[i].data(), pool);
-      text[i] = embed_text(texts[ranks.prompt(i)], pool);
+      const Share share = ranks.tokens(i, count);
+      turns[i] = rotations(share, grid, {dim_ - 2 * side, side, side});
+      x[i] = product(patches_, patch_rows(shape, latents, grid, share), pool);
+      text[i] = text_embedder_(texts[ranks.prompt(i)].rows, pool);
     }
-    for (const WanBlock& block : blocks_) forward_block(block, projected, grid, shares, text, x, ranks);
+    for (const WanBlock& block : blocks_) forward_block(block, projected, grid, turns, text, x, ranks);
 
     std::vector<float> table = table_;
     for (std::uint32_t part = 0; part < 2; ++part)
       add(table.data() + std::size_t{part} * width_, time.data(), width_);
     PerRank results(ranks.local());
     for (std::uint32_t i = 0; i < ranks.local(); ++i) {
-      const std::vector<float> normed = modulated(x[i], width_, eps_, table.data(), table.data() + width_);
-      results[i].resize(std::size_t{shares[i].count} * proj_out_.weight.n());
-      proj_out_.forward(normed.data(), shares[i].count, results[i].data(), pool);
+      results[i] =
+          product(proj_out_, modulated(x[i], width_, eps_, table.data(), table.data() + width_), pool);
     }
     std::vector<std::vector<float>> out;
     for (const std::vector<float>& rows : ranks.gather(results, count, proj_out_.weight.n()))
@@ -154,14 +152,6 @@ class Wan : public Denoiser {
         throw_user_error("{}: key \"patch_size\" must be three whole numbers from 1 to 64", config.where());
       patch_[i] = json[i].get<std::uint32_t>();
     }
-  }
-
-  std::vector<float> embed_text(const TextEmbeddings& text, ThreadPool& pool) const {
-    std::vector<float> hidden(std::size_t{text.tokens} * width_), out(hidden.size());
-    text_1_.forward(text.rows.data(), text.tokens, hidden.data(), pool);
-    activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
-    text_2_.forward(hidden.data(), text.tokens, out.data(), pool);
-    return out;
   }
 
   // Rows [share.count, channels x patch] of the tokens of a share, as a convolution whose stride is its
@@ -185,17 +175,6 @@ class Wan : public Denoiser {
                 });
     return out;
   }
-  // Pairs of neighbours of each head turn, the first by the frame, then by the row, then by the column.
-  void turn(std::vector<float>& rows, const Share& share, const attention::GridSize& grid) const {
-    const std::uint32_t side = 2 * (dim_ / 6);
-    const std::array<std::uint32_t, 3> sizes = {dim_ - 2 * side, side, side};
-    for (std::uint32_t t = 0; t < share.count; ++t) {
-      const std::uint32_t token = share.first + t;
-      const std::array<std::uint32_t, 3> at = {token / (grid[1] * grid[2]), token / grid[2] % grid[1],
-                                               token % grid[2]};
-      turn_heads(rotation(at, sizes), heads_, rows.data() + std::size_t{t} * width_);
-    }
-  }
 
   static std::vector<float> normed(const TowerLinear& linear, const TowerNorm& norm,
                                    const std::vector<float>& x, ThreadPool& pool) {
@@ -205,7 +184,7 @@ class Wan : public Denoiser {
   }
 
   void forward_block(const WanBlock& block, const std::vector<float>& time, const attention::GridSize& grid,
-                     const std::vector<Share>& shares, const PerRank& text, PerRank& x,
+                     const std::vector<std::vector<Rotation>>& turns, const PerRank& text, PerRank& x,
                      SequenceRanks& ranks) const {
     ThreadPool& pool = ranks.pool();
     std::vector<float> table = block.table;  // shift, scale, gate of attention, then of the MLP
@@ -217,8 +196,8 @@ class Wan : public Denoiser {
       q[i] = normed(block.self.q, block.self.norm_q, in, pool);
       k[i] = normed(block.self.k, block.self.norm_k, in, pool);
       v[i] = product(block.self.v, in, pool);
-      turn(q[i], shares[i], grid);
-      turn(k[i], shares[i], grid);
+      turn_rows(turns[i], heads_, q[i]);
+      turn_rows(turns[i], heads_, k[i]);
     }
     ranks.attend({.heads = heads_, .dim = dim_, .grid = grid}, q, k, v, met);
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -261,7 +240,8 @@ class Wan : public Denoiser {
   const std::uint32_t heads_, dim_, width_, in_, out_, text_, freq_, ffn_;
   const float eps_;
   std::array<std::uint32_t, 3> patch_ = {1, 2, 2};
-  TowerLinear patches_, time_1_, time_2_, time_proj_, text_1_, text_2_, proj_out_;
+  TowerLinear patches_, time_proj_, proj_out_;
+  Embedder time_, text_embedder_;
   std::vector<WanBlock> blocks_;
   std::vector<float> table_;
 };
@@ -269,10 +249,6 @@ class Wan : public Denoiser {
 }  // namespace
 
 extern const DenoiserFamily kWanDenoiser;
-const DenoiserFamily kWanDenoiser = {
-    .class_name = "WanTransformer3DModel",
-    .load = [](const ConfigReader& config, const TensorSource& source) -> std::unique_ptr<Denoiser> {
-      return std::make_unique<Wan>(config, source);
-    }};
+const DenoiserFamily kWanDenoiser = {.class_name = "WanTransformer3DModel", .load = make_denoiser<Wan>};
 
 }  // namespace tpsim::rank

@@ -105,6 +105,14 @@ class Pipelines(Numeric):
         self.rows(folder, "--reference", path, "--attention-backends", "fa", "--num-gpus", "1", status=1)
         self.assertEqual(self.last_line, "1 of 1 rows disagree.")
 
+    def test_seeded_weights_need_no_checkpoint(self):
+        folder = self.pipeline("wan")
+        os.remove(os.path.join(folder, "transformer", "diffusion_pytorch_model.safetensors"))
+        self.refuse(folder, "--load-format dummy")
+        rows = self.rows(folder, "--load-format", "dummy", "--attention-backends", "fa", "--num-gpus", "2")
+        self.assertEqual({row[:2] for row in rows if row[3] > TOLERANCE}, set())
+        self.assertGreater(len(rows), 3)
+
     def test_one_split(self):
         rows = self.rows(self.pipeline("wan"), "--num-gpus", "8", "--ulysses-degree", "2", "--ring-degree", "2",
                          "--attention-backends", "fa", "--enable-cfg-parallel")
