@@ -10,6 +10,7 @@
 #include "proto/base/error.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/fuzz/mutate.h"
+#include "tests/unit/fewer_operations.h"
 #include "tests/unit/scheduler/workload/test_files.h"
 
 namespace tpsim::fuzz {
@@ -30,11 +31,8 @@ TEST_P(Mutations, AreReadOrRefused) {
     ASSERT_NO_THROW(GetParam().run(seeds.back())) << path;
   }
   Mutator mutator(std::move(seeds), 1);
-#ifdef TPSIM_FEWER_OPERATIONS
-  constexpr int kInputs = 4'000;  // the sanitizers' build has tpsim_fuzz_replay besides
-#else
-  constexpr int kInputs = 20'000;
-#endif
+  // The sanitizers' build has tpsim_fuzz_replay besides.
+  constexpr int kInputs = kFewerOperations ? 4'000 : 20'000;
   for (int i = 0; i < kInputs; ++i) {
     const std::string input = mutator.next();
     ASSERT_NO_THROW(GetParam().run(input)) << "input " << i << ": " << in_quotes(input);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kvcache/radix_cache.h"
+#include "tests/unit/fewer_operations.h"
 #include "tests/unit/kvcache/reference_radix.h"
 
 namespace tpsim::kvcache {
@@ -303,11 +304,7 @@ TEST_P(RadixProperty, EqualsThePlainReferenceAfterEveryOperation) {
 
 // 12 x 85,000 = 1,020,000 operations at page sizes 1 and 16, and a smaller run at 64. The sanitizers' builds
 // run a tenth of that.
-#ifdef TPSIM_FEWER_OPERATIONS
-constexpr int kOperations = 10000;
-#else
-constexpr int kOperations = 85000;
-#endif
+constexpr int kOperations = kFewerOperations ? 10000 : 85000;
 constexpr EvictionPolicy kPolicies[] = {
     EvictionPolicy::kLru,  EvictionPolicy::kLfu,      EvictionPolicy::kFifo, EvictionPolicy::kMru,
     EvictionPolicy::kFilo, EvictionPolicy::kPriority, EvictionPolicy::kSlru};

@@ -15,6 +15,7 @@
 #include "kvcache/chunk_cache.h"
 #include "kvcache/pools/window_pages.h"
 #include "kvcache/radix_cache.h"
+#include "tests/unit/fewer_operations.h"
 
 namespace tpsim::kvcache::window_property_test {
 namespace {
@@ -287,11 +288,7 @@ class WindowProperty : public ::testing::TestWithParam<Parameters> {};
 
 TEST_P(WindowProperty, KeepsWhatWindowsReachAndAccountsForEveryPage) {
   const Parameters p = GetParam();
-#ifdef TPSIM_FEWER_OPERATIONS
-  constexpr int kOperations = 300;
-#else
-  constexpr int kOperations = 3000;
-#endif
+  constexpr int kOperations = kFewerOperations ? 300 : 3000;
   Server server(p.page_size * 1009 + p.window, p.page_size, p.window, p.policy, p.radix);
   for (int i = 0; i < kOperations; ++i) {
     server.step();

@@ -10,13 +10,6 @@
 
 namespace tpsim::scheduler {
 
-// Of random tests, which the release build runs in full, the sanitizers' run some.
-#ifdef TPSIM_FEWER_OPERATIONS
-inline constexpr bool kFewer = true;
-#else
-inline constexpr bool kFewer = false;
-#endif
-
 inline SchedulerConfig random_config(std::mt19937_64& random) {
   SchedulerConfig config;
   config.page_size = std::vector<std::uint32_t>{1, 16, 32, 64, 128}[random() % 5];

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/unit/fewer_operations.h"
 #include "tests/unit/scheduler/checking_rank.h"
 #include "tests/unit/scheduler/fake_executor.h"
 #include "tests/unit/scheduler/random_config.h"
@@ -184,7 +185,7 @@ TEST_P(RandomRuns, KeepEveryInvariantOfTheHostTier) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomRuns, ::testing::Range(0, kFewer ? 4 : 12));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomRuns, ::testing::Range(0, kFewerOperations ? 4 : 12));
 
 }  // namespace
 }  // namespace tpsim::scheduler

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/fewer_operations.h"
 #include "tests/unit/scheduler/checking_rank.h"
 #include "tests/unit/scheduler/front_ends.h"
 #include "tests/unit/scheduler/pricing_ranks.h"
@@ -125,7 +126,7 @@ TEST_P(RandomScripts, LoseNoRequestAndNoPage) {
   for (const std::uint64_t count : counts) EXPECT_GT(count, 10u);  // there are some of each
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomScripts, ::testing::Range(0, kFewer ? 4 : 8));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomScripts, ::testing::Range(0, kFewerOperations ? 4 : 8));
 
 }  // namespace
 }  // namespace tpsim::scheduler

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "scheduler/engine.h"
+#include "tests/unit/fewer_operations.h"
 #include "tests/unit/scheduler/front_ends.h"
 #include "tests/unit/scheduler/pricing_ranks.h"
 #include "tests/unit/scheduler/random_config.h"
@@ -186,6 +187,6 @@ TEST_P(ResumedRuns, AreTheRunsThatWereNeverInterrupted) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, ResumedRuns, ::testing::Range(0, kFewer ? 4 : 8));
+INSTANTIATE_TEST_SUITE_P(Seeds, ResumedRuns, ::testing::Range(0, kFewerOperations ? 4 : 8));
 
 }  // namespace tpsim::scheduler::resumed_runs_test

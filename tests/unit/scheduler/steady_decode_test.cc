@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/unit/fewer_operations.h"
 #include "tests/unit/scheduler/fake_executor.h"
 #include "tests/unit/scheduler/random_config.h"
 
@@ -165,7 +166,7 @@ TEST_P(SteadyDecodeRuns, AreThoseOfSingleSteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, SteadyDecodeRuns, ::testing::Range(0, kFewer ? 4 : 10));
+INSTANTIATE_TEST_SUITE_P(Seeds, SteadyDecodeRuns, ::testing::Range(0, kFewerOperations ? 4 : 10));
 
 }  // namespace
 }  // namespace tpsim::scheduler
