@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -113,8 +112,7 @@ void FlagSet::add_switch(const std::string& names, const std::string& help, bool
 void FlagSet::add_boolean(const std::string& names, const std::string& help, std::optional<bool>& target) {
   add(Kind::kBoolean, names, "[true|false]", help,
       [&target](std::string_view flag, const std::vector<std::string>& values) {
-        std::string value = values.empty() ? "true" : values.back();
-        std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::tolower(c); });
+        const std::string value = values.empty() ? "true" : to_lower(values.back());
         if (value != "true" && value != "false")
           throw_user_error("{} {}: must be true or false", flag, values.back());
         target = value == "true";

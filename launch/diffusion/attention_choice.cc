@@ -69,7 +69,7 @@ std::map<std::string, std::string, std::less<>> read_component_backends(const st
     std::ranges::replace(key, '-', '_');
     if (key.empty() || key.front() == '.') throw_user_error("{}: an entry names no component", kComponents);
     if (const std::size_t dot = key.rfind('.'); dot != std::string::npos) {
-      for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      key = to_lower(std::move(key));
       if (std::ranges::find(kRoles, std::string_view(key).substr(dot + 1)) == kRoles.end())
         throw_user_error("{} {}: the role must be self or cross", kComponents, key);
     }

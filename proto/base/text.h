@@ -12,6 +12,9 @@ namespace tpsim {
 // "1, 16, 32, 64 or 128".
 std::string join_or(std::span<const std::string_view> words);
 
+// ASCII letters in lower case.
+std::string to_lower(std::string text);
+
 // The parts of a list with commas (or another character) between them; an empty part stays one.
 std::vector<std::string> split_list(std::string_view list, char between = ',');
 

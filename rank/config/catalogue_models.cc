@@ -1,22 +1,17 @@
 #include "rank/config/catalogue_models.h"
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "proto/base/text.h"
 #include "rank/catalogue/catalogue.h"
 
 namespace tpsim::rank {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 // rank/catalogue/releases.
 const Json& releases() {
@@ -41,7 +36,7 @@ Json draft(const std::string& name) { return Json::parse(*catalogue::find(kKind,
 }  // namespace
 
 std::string catalogue_key(const std::string& name) {
-  std::string key = lower_case(name);
+  std::string key = to_lower(name);
   for (const std::string_view publisher :
        {"meta-llama/", "qwen/",     "mistralai/", "tinyllama/",  "deepseek-ai/", "zai-org/",
         "moonshotai/", "openai/",   "google/",    "microsoft/",  "nvidia/",      "opengvlab/",
@@ -91,8 +86,8 @@ std::optional<std::string> catalogue_config(const std::string& key) {
 std::optional<ModelConfig> catalogue_draft(const std::string& name) {
   for (const std::string& known : catalogue::names(kKind)) {
     const Json json = draft(known);
-    bool meant = lower_case(name) == known;
-    for (const Json& id : json.at("_ids")) meant |= lower_case(name) == lower_case(id.get<std::string>());
+    bool meant = to_lower(name) == known;
+    for (const Json& id : json.at("_ids")) meant |= to_lower(name) == to_lower(id.get<std::string>());
     if (!meant) continue;
     ModelConfig model = parse_model_config(json.dump(), known);
     model.name = known;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <utility>
 
@@ -13,12 +12,6 @@ namespace tpsim::rank {
 namespace {
 
 using Pattern = QuantizationConfig::Pattern;
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
-  return out;
-}
 
 // Whether `ignored` stands in `module` as whole components.
 bool path_match(std::string_view ignored, std::string_view module) {
@@ -73,7 +66,7 @@ bool ignores(const QuantizationConfig& config, std::string_view module) {
       case Pattern::kSubstring:
         return path.find(entry) != std::string::npos;
       case Pattern::kEqualOrRegex:
-        return lower(path).find(lower(entry)) != std::string::npos;
+        return to_lower(path).find(to_lower(entry)) != std::string::npos;
       case Pattern::kWildcard:
         return wildcard_match(entry, module);
     }
@@ -215,7 +208,7 @@ WeightFormat QuantizationConfig::of(std::string_view module) const {
 }
 
 QuantizationConfig resolve_quantization(const QuantizationConfig& checkpoint, const std::string& flag) {
-  const std::string method = lower(flag);
+  const std::string method = to_lower(flag);
   if (method.empty()) return checkpoint;
   const Choice& choice = choice_of(method);
   if (!choice.refusal.empty()) {

@@ -1,7 +1,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <optional>
 
@@ -19,11 +18,6 @@ namespace {
 constexpr const char* kCatalogue = "pipelines";
 constexpr const char* kExamples = "rank/catalogue/pipelines";
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 // A pipeline as the catalogue has it: model_index, components (config.json by name), sampling.
 struct Description {
   Json json;
@@ -35,12 +29,12 @@ Json catalogue_json(std::string_view name) {
 }
 
 std::optional<std::string> catalogue_name(const std::string& model_path) {
-  const std::string wanted = lower(model_path);
+  const std::string wanted = to_lower(model_path);
   for (const std::string& name : pipeline_catalogue()) {
     if (wanted == name) return name;
     const Json json = catalogue_json(name);
     for (const Json& id : json.at("ids")) {
-      if (lower(id.get<std::string>()) == wanted) return name;
+      if (to_lower(id.get<std::string>()) == wanted) return name;
     }
   }
   return std::nullopt;

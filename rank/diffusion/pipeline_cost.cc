@@ -208,8 +208,7 @@ StageCost PipelineCost::Impl::encode(const GenerationRequest& request, Component
     const double passes = patches > 0 && request.guided ? 2 : 1;
     OperatorList list;
     write_encoder(e, std::max<std::uint32_t>(1, request.outputs), tokens, patches, list);
-    PassSetting setting{.tp = static_cast<std::uint32_t>(placement_.gpus_of(c)),
-                        .fp32 = c.bytes_per_parameter == 4};
+    PassSetting setting{.tp = placement_.gpus_of(c), .fp32 = c.bytes_per_parameter == 4};
     setting.issued = e.launches * (e.layers + e.vision_layers);
     setting.launch = 1;
     const PassCost pass = price_.price(list, setting);

@@ -18,18 +18,23 @@ Residency Placement::residency(std::string_view component) const {
   return at == plan_.residency.end() ? Residency::kResident : at->second;
 }
 
+const EncoderConfig* Placement::encoder(const PipelineComponent& c) const {
+  const auto at = config_.parts->encoders.find(c.name);
+  return at == config_.parts->encoders.end() ? nullptr : &at->second;
+}
+
 // EncoderConfig.parallel_folding_mode and encoder_folding_worthwhile() of SGLang 0.5.23
 // (runtime/models/encoders/base.py, server_args.py): wide text encoders are cut over all GPUs of a replica,
 // others with the transformer.
-double Placement::gpus_of(const PipelineComponent& c) const {
+std::uint32_t Placement::gpus_of(const PipelineComponent& c) const {
   if (c.kind == ComponentKind::kTransformer) return plan_.tp;
-  const auto encoder = config_.parts->encoders.find(c.name);
-  if (c.kind != ComponentKind::kTextEncoder || encoder == config_.parts->encoders.end()) return 1;
+  const EncoderConfig* const e = encoder(c);
+  if (c.kind != ComponentKind::kTextEncoder || e == nullptr) return 1;
   constexpr std::uint64_t kFoldedHidden = 4096;
-  const EncoderConfig& e = encoder->second;
   const std::uint32_t replica = plan_.num_gpus / plan_.dp;
   const std::uint32_t folded = plan_.dp == 1 && replica > plan_.tp ? replica : plan_.tp == 1 ? plan_.sp() : 1;
-  const bool folds = folded > 1 && e.hidden >= kFoldedHidden && e.heads % folded == 0 && e.ffn % folded == 0;
+  const bool folds =
+      folded > 1 && e->hidden >= kFoldedHidden && e->heads % folded == 0 && e->ffn % folded == 0;
   return folds ? folded : plan_.tp;
 }
 
@@ -40,9 +45,9 @@ double Placement::weight_bytes(const PipelineComponent& c) const {
 // Without the tables that lie outside of the layers, which stay: T5's on the host (host_resident_table_names
 // of its class), others' on the GPU.
 double Placement::streamed_bytes(const PipelineComponent& c) const {
-  const auto encoder = config_.parts->encoders.find(c.name);
-  if (encoder == config_.parts->encoders.end()) return weight_bytes(c);
-  const double tables = encoder_table_parameters(encoder->second) / static_cast<double>(c.parameters);
+  const EncoderConfig* const e = encoder(c);
+  if (e == nullptr) return weight_bytes(c);
+  const double tables = encoder_table_parameters(*e) / static_cast<double>(c.parameters);
   return weight_bytes(c) * (1 - std::min(1.0, tables));
 }
 
@@ -64,10 +69,8 @@ double Placement::held_bytes(std::string_view running) const {
       case Residency::kLayerwiseOffload: {
         // One layer at work, one on its way, and what is outside of the layers.
         const double layers = streamed_bytes(c);
-        const auto encoder = config_.parts->encoders.find(c.name);
-        const bool on_host =
-            encoder != config_.parts->encoders.end() && encoder->second.kind == EncoderConfig::Kind::kT5;
-        bytes += on_host ? 0 : weights - layers;
+        const EncoderConfig* const e = encoder(c);
+        if (e == nullptr || e->kind != EncoderConfig::Kind::kT5) bytes += weights - layers;
         if (c.name == running) bytes += 2 * layers / std::max<std::uint32_t>(1, c.layers);
         break;
       }

@@ -1,8 +1,10 @@
 // Where the weights of a pipeline's components lie, what a GPU holds of them, and what moving them takes.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
+#include "rank/diffusion/encoder.h"
 #include "rank/diffusion/pass_price.h"
 #include "rank/diffusion/pipeline.h"
 
@@ -14,7 +16,7 @@ class Placement {
   Placement(const PipelineConfig& config, const PipelinePlan& plan) : config_(config), plan_(plan) {}
 
   // That share each layer of it by tensor parallelism.
-  double gpus_of(const PipelineComponent& c) const;
+  std::uint32_t gpus_of(const PipelineComponent& c) const;
   const PipelineComponent& component(std::string_view name) const;
   // Of one GPU, while it runs `running`, without activations.
   double held_bytes(std::string_view running) const;
@@ -23,7 +25,8 @@ class Placement {
 
  private:
   Residency residency(std::string_view component) const;
-  double weight_bytes(const PipelineComponent& c) const;  // of one GPU
+  const EncoderConfig* encoder(const PipelineComponent& c) const;  // null: it is none
+  double weight_bytes(const PipelineComponent& c) const;           // of one GPU
   double streamed_bytes(const PipelineComponent& c) const;
   double host_link() const;  // bytes a second of one GPU
 

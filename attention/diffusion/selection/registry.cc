@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <vector>
 
 #include "attention/diffusion/selection/diffusion_attention.h"
@@ -30,8 +29,7 @@ constexpr std::string_view kUnsimulated[] = {"fa2",
 std::span<const std::string_view> unsimulated_diffusion_backends() { return kUnsimulated; }
 
 const DiffusionBackend& find_diffusion_backend(std::string_view flag, const std::string& name) {
-  std::string lower = name;
-  for (char& letter : lower) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  const std::string lower = to_lower(name);
   std::vector<std::string_view> names;
   for (const DiffusionBackend* const backend : diffusion_backends()) {
     names.push_back(backend->name);

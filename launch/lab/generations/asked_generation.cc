@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <regex>
 #include <utility>
 
 #include "launch/cli/flag_values.h"
 #include "launch/diffusion/deployment_rule.h"
 #include "proto/base/error.h"
+#include "proto/base/text.h"
 #include "rank/cost/hardware.h"
 #include "rank/diffusion/pipeline.h"
 
@@ -20,11 +20,6 @@ namespace {
 using Flags = std::vector<std::string>;
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 // Without what stands in brackets.
 std::string plain(const std::string& text) {
@@ -119,7 +114,7 @@ std::string model_of(const PublishedGeneration& row) {
       {"wan2.2-ti2v-5b t2v", "wan2.2-ti2v-5b"},
       {"wan2.2-ti2v-5b i2v", "wan2.2-ti2v-5b"},
       {"wan2.1-i2v-14b", "wan2.1-i2v-14b-720p"}};
-  std::string name = lower(row.model);
+  std::string name = to_lower(row.model);
   for (const auto& [other, own] : kOthers)
     if (name == other) name = own;
   const std::vector<std::string> known = rank::pipeline_catalogue();
@@ -218,7 +213,7 @@ void add_settings(const PublishedGeneration& row, AskedBackend backend, Flags& f
 
 // Refuses what SGLang's flags do not say, or tpsim does not simulate.
 void check_simulated(const PublishedGeneration& row) {
-  const std::string dtype = lower(row.dtype);
+  const std::string dtype = to_lower(row.dtype);
   for (const std::string_view quantised : {"fp8", "fp4", "int8", "w8a8"})
     if (has(dtype, quantised)) throw_user_error("quantised weights are not simulated");
   if (has(dtype, "resident"))
@@ -323,12 +318,7 @@ AskedAttention attention_call(const PublishedGeneration& row) {
   if (row.num_gpus > 1) throw_user_error("the tokens and the exchange of its GPUs are those of no pipeline");
   if (std::regex_match(row.resolution, a, kSequence) && std::regex_match(row.backend_settings, b, kHead))
     return {.batch = 4, .tokens = 1024.0 * count(a[1]), .heads = 32, .head_dim = count(b[1])};
-  if (std::regex_match(row.resolution, a, kList))
-    return {.batch = 1.0 * count(a[1]),
-            .tokens = 1.0 * count(a[3]),
-            .heads = count(a[2]),
-            .head_dim = count(a[4])};
-  if (std::regex_match(row.resolution, a, kWords))
+  if (std::regex_match(row.resolution, a, kList) || std::regex_match(row.resolution, a, kWords))
     return {.batch = 1.0 * count(a[1]),
             .tokens = 1.0 * count(a[3]),
             .heads = count(a[2]),

@@ -8,7 +8,6 @@
 // adds its "flags" and what it "set"s, then those of "all" its inner rules and of the "first" one of them
 // that applies. A value {"of": COLUMN} is a column's, with "plus" and "least".
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "launch/lab/measurements/csv_rows.h"
 #include "launch/lab/measurements/measurement_formats.h"
 #include "launch/lab/measurements/server_account.h"
+#include "proto/base/text.h"
 
 namespace tpsim::launch {
 
@@ -126,14 +126,9 @@ Pattern published_pattern(const Published& row, std::vector<std::string>& flags)
   return settings.get<Pattern>();
 }
 
-std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 // GPUs of which the catalogue has no other form than SXM's are called without it.
 std::string hardware_of(std::string system) {
-  system = lower_case(std::move(system));
+  system = to_lower(std::move(system));
   std::replace(system.begin(), system.end(), '_', '-');
   constexpr std::string_view kSxm = "-sxm";
   if (system.ends_with(kSxm) && (system.starts_with("b") || system.starts_with("gb")))
@@ -144,7 +139,7 @@ std::string hardware_of(std::string system) {
 // What a column says of weights in AIConfigurator's words (common.py: GEMMQuantMode, MoEQuantMode) or those
 // of InferenceX's configs; nullopt: nothing, or a word that is none of theirs.
 std::optional<std::string> weights_of(const std::string& said) {
-  const std::string word = lower_case(said);
+  const std::string word = to_lower(said);
   if (word.find("mxfp4") != std::string::npos || word.starts_with("int4") || word.starts_with("w4a"))
     return "own";
   if (word == "nvfp4" || word == "fp4") return "fp4";
@@ -159,7 +154,7 @@ bool is_deepseek(const Published& row) { return row.model.find("DeepSeek") != st
 // loaded.
 std::string release_of(const Published& row, const Pattern& pattern) {
   const std::string& model = row.model;
-  if (row.precision == "own" || lower_case(model).find(row.precision) != std::string::npos) return model;
+  if (row.precision == "own" || to_lower(model).find(row.precision) != std::string::npos) return model;
   if (row.precision == "fp8") {
     // DeepSeek's own weights are fp8 as they are.
     if (is_deepseek(row)) return model;

@@ -266,6 +266,10 @@ class PipelineBackends(Pipelines):
         self.assertEqual(self.tpsim("--print-program", "run", "--executor", "numeric", "--model-path=llama-3.1-8b").stdout,
                          "tpsim-numeric\n")
 
+    def test_commands_of_language_models_say_so(self):
+        for command in ("serve", "plan", "replay"):
+            self.refused(command, FLUX, "FLUX.1-dev: is a diffusion pipeline", f"no `tpsim {command}`", "generate")
+
 
 class MeasuredPasses(Pipelines):
     """`tpsim validate` of single passes: SGLang 0.5.12's own on H200s, and Wan's VAE of Diffusers on an H100."""
