@@ -1,7 +1,6 @@
 #include "launch/diffusion/request_queue.h"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
 #include <tuple>
 
@@ -10,115 +9,96 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-struct Replica {
-  std::deque<std::size_t> waiting;
-  std::vector<std::size_t> running;
-  double busy_until = 0;
-};
+}  // namespace
 
-class Queue {
- public:
-  Queue(const std::vector<QueuedRequest>& requests, const QueueRules& rules,
-        const std::function<double(const rank::GenerationRequest&)>& seconds)
-      : requests_(requests),
-        rules_(rules),
-        seconds_(seconds),
-        replicas_(rules.replicas),
-        served_(requests.size()) {}
+std::size_t RequestQueue::submit(const rank::GenerationRequest& shape, double now) {
+  const std::size_t id = next_id_++;
+  const auto replica = static_cast<std::uint32_t>(id % rules_.replicas);  // scheduler_client: in turn
+  open_.emplace(id, Open{.shape = shape, .served = {.arrival = now, .replica = replica}});
+  replicas_[replica].waiting.push_back(id);
+  return id;
+}
 
-  std::vector<ServedRequest> run() {
-    double now = 0;
-    for (;;) {
-      send(now);
-      for (Replica& replica : replicas_) begin(replica, now);
-      now = next(now);
-      if (now == kNever) return std::move(served_);
-      for (Replica& replica : replicas_) {
-        if (replica.running.empty() || replica.busy_until > now) continue;
-        in_flight_ -= replica.running.size();
-        replica.running.clear();
-      }
+std::vector<RequestQueue::Ended> RequestQueue::finish(double now) {
+  std::vector<Ended> ended;
+  for (Replica& replica : replicas_) {
+    if (replica.running.empty() || replica.busy_until > now) continue;
+    for (const std::size_t id : replica.running) {
+      ended.push_back({id, open_.at(id).served});
+      open_.erase(id);
     }
+    replica.running.clear();
   }
+  return ended;
+}
 
- private:
-  bool may_send() const { return rules_.max_concurrency == 0 || in_flight_ < rules_.max_concurrency; }
+// get_next_batch_to_run: those like the first, in the order of arrival; images are not merged.
+std::vector<std::size_t> RequestQueue::batch_of(const Replica& replica) const {
+  std::vector<std::size_t> batch = {replica.waiting.front()};
+  const rank::GenerationRequest& head = open_.at(batch.front()).shape;
+  if (!merges(head)) return batch;
+  std::uint32_t outputs = head.outputs;
+  for (std::size_t i = 1; i < replica.waiting.size() && outputs < rules_.max_outputs; ++i) {
+    const rank::GenerationRequest& other = open_.at(replica.waiting[i]).shape;
+    if (!alike(head, other) || head.outputs != other.outputs || outputs + other.outputs > rules_.max_outputs)
+      continue;
+    batch.push_back(replica.waiting[i]);
+    outputs += other.outputs;
+  }
+  return batch;
+}
 
-  void send(double now) {
-    for (; next_ < requests_.size() && requests_[next_].arrival <= now && may_send(); ++next_, ++in_flight_) {
-      served_[next_].arrival = now;
-      served_[next_].replica =
-          static_cast<std::uint32_t>(next_ % rules_.replicas);  // scheduler_client: in turn
-      replicas_[served_[next_].replica].waiting.push_back(next_);
-    }
-  }
+bool RequestQueue::merges(const rank::GenerationRequest& head) const {
+  return rules_.batches && rules_.max_outputs > 1 && head.images.empty();
+}
 
-  // get_next_batch_to_run: those like the first, in the order of arrival; images are not merged.
-  std::vector<std::size_t> batch_of(const Replica& replica) const {
-    std::vector<std::size_t> batch = {replica.waiting.front()};
-    const rank::GenerationRequest& head = requests_[batch.front()].shape;
-    if (!merges(head)) return batch;
-    std::uint32_t outputs = head.outputs;
-    for (std::size_t i = 1; i < replica.waiting.size() && outputs < rules_.max_outputs; ++i) {
-      const rank::GenerationRequest& other = requests_[replica.waiting[i]].shape;
-      if (!alike(head, other) || head.outputs != other.outputs ||
-          outputs + other.outputs > rules_.max_outputs)
-        continue;
-      batch.push_back(replica.waiting[i]);
-      outputs += other.outputs;
-    }
-    return batch;
-  }
-  bool merges(const rank::GenerationRequest& head) const {
-    return rules_.batches && rules_.max_outputs > 1 && head.images.empty();
-  }
-  std::uint32_t outputs_of(const std::vector<std::size_t>& batch) const {
-    std::uint32_t outputs = 0;
-    for (const std::size_t i : batch) outputs += requests_[i].shape.outputs;
-    return outputs;
-  }
-  double waits_until(const Replica& replica) const {
-    const std::size_t head = replica.waiting.front();
-    return merges(requests_[head].shape) && outputs_of(batch_of(replica)) < rules_.max_outputs
-               ? served_[head].arrival + rules_.delay_seconds
-               : 0;
-  }
+std::uint32_t RequestQueue::outputs_of(const std::vector<std::size_t>& batch) const {
+  std::uint32_t outputs = 0;
+  for (const std::size_t id : batch) outputs += open_.at(id).shape.outputs;
+  return outputs;
+}
 
-  void begin(Replica& replica, double now) {
-    if (!replica.running.empty() || replica.waiting.empty() || waits_until(replica) > now) return;
+double RequestQueue::waits_until(const Replica& replica) const {
+  const Open& head = open_.at(replica.waiting.front());
+  return merges(head.shape) && outputs_of(batch_of(replica)) < rules_.max_outputs
+             ? head.served.arrival + rules_.delay_seconds
+             : 0;
+}
+
+void RequestQueue::begin(double now, const Begun& begun) {
+  for (Replica& replica : replicas_) {
+    if (!replica.running.empty() || replica.waiting.empty() || waits_until(replica) > now) continue;
     replica.running = batch_of(replica);
-    rank::GenerationRequest shape = requests_[replica.running.front()].shape;
+    rank::GenerationRequest shape = open_.at(replica.running.front()).shape;
     shape.outputs = outputs_of(replica.running);
     replica.busy_until = now + seconds_(shape);
-    for (const std::size_t i : replica.running) {
-      std::erase(replica.waiting, i);
-      served_[i].start = now;
-      served_[i].end = replica.busy_until;
-      served_[i].batch = static_cast<std::uint32_t>(replica.running.size());
+    for (const std::size_t id : replica.running) {
+      std::erase(replica.waiting, id);
+      Open& open = open_.at(id);
+      open.began = true;
+      open.served.start = now;
+      open.served.end = replica.busy_until;
+      open.served.batch = static_cast<std::uint32_t>(replica.running.size());
     }
+    if (begun) begun(shape, open_.at(replica.running.front()).served);
   }
+}
 
-  double next(double now) const {
-    double at = kNever;
-    for (const Replica& replica : replicas_) {
-      if (!replica.running.empty())
-        at = std::min(at, replica.busy_until);
-      else if (!replica.waiting.empty())
-        at = std::min(at, waits_until(replica));
-    }
-    if (next_ < requests_.size() && may_send()) at = std::min(at, std::max(now, requests_[next_].arrival));
-    return at;
+double RequestQueue::next() const {
+  double at = kNever;
+  for (const Replica& replica : replicas_) {
+    if (!replica.running.empty())
+      at = std::min(at, replica.busy_until);
+    else if (!replica.waiting.empty())
+      at = std::min(at, waits_until(replica));
   }
+  return at;
+}
 
-  const std::vector<QueuedRequest>& requests_;
-  const QueueRules& rules_;
-  const std::function<double(const rank::GenerationRequest&)>& seconds_;
-  std::vector<Replica> replicas_;
-  std::vector<ServedRequest> served_;
-  std::size_t next_ = 0, in_flight_ = 0;
-};
-
-}  // namespace
+const ServedRequest* RequestQueue::running(std::size_t id) const {
+  const auto at = open_.find(id);
+  return at == open_.end() || !at->second.began ? nullptr : &at->second.served;
+}
 
 bool alike(const rank::GenerationRequest& a, const rank::GenerationRequest& b) {
   const auto key = [](const rank::GenerationRequest& r) {
@@ -128,8 +108,21 @@ bool alike(const rank::GenerationRequest& a, const rank::GenerationRequest& b) {
 }
 
 std::vector<ServedRequest> serve_queue(const std::vector<QueuedRequest>& requests, const QueueRules& rules,
-                                       const std::function<double(const rank::GenerationRequest&)>& seconds) {
-  return Queue(requests, rules, seconds).run();
+                                       const BatchSeconds& seconds) {
+  std::vector<ServedRequest> served(requests.size());
+  RequestQueue queue(rules, seconds);
+  std::size_t sent = 0;
+  const auto may_send = [&] {
+    return sent < requests.size() && (rules.max_concurrency == 0 || queue.num_open() < rules.max_concurrency);
+  };
+  for (double now = 0; now != kNever;) {
+    for (const RequestQueue::Ended& ended : queue.finish(now)) served[ended.id] = ended.served;
+    for (; may_send() && requests[sent].arrival <= now; ++sent) queue.submit(requests[sent].shape, now);
+    queue.begin(now);
+    const double next = queue.next();
+    now = may_send() ? std::min(next, std::max(now, requests[sent].arrival)) : next;
+  }
+  return served;
 }
 
 }  // namespace tpsim::launch

@@ -9,6 +9,7 @@
 #include "launch/cli/flag_command.h"
 #include "launch/cli/terminal.h"
 #include "launch/diffusion/diffusion_commands.h"
+#include "launch/diffusion/generation_prices.h"
 #include "launch/diffusion/load.h"
 #include "launch/diffusion/pipeline_report.h"
 #include "launch/diffusion/request_queue.h"
@@ -41,33 +42,9 @@ Json spread(const std::vector<double>& values) {
           {"max", *std::ranges::max_element(values)}};
 }
 
-// Prices of batches, each shape once.
-class Prices {
- public:
-  Prices(const Pipeline& pipeline, const ResolvedPipeline& resolved)
-      : pipeline_(pipeline), resolved_(resolved) {}
-  const Generation& of(const rank::GenerationRequest& shape) {
-    for (const auto& [known, generation] : prices_) {
-      if (known.outputs == shape.outputs && alike(known, shape)) return generation;
-    }
-    Generation generation = price(pipeline_, resolved_, shape);
-    if (!generation.fits)
-      throw_user_error("{}: {} x {}, {} frames, {} outputs together: {}",
-                       shape.outputs > 1 ? "--batching-max-size" : "--hardware", shape.width, shape.height,
-                       shape.frames, shape.outputs, generation.too_large);
-    return prices_.emplace_back(shape, std::move(generation)).second;
-  }
-  const std::vector<std::pair<rank::GenerationRequest, Generation>>& all() const { return prices_; }
-
- private:
-  const Pipeline& pipeline_;
-  const ResolvedPipeline& resolved_;
-  std::vector<std::pair<rank::GenerationRequest, Generation>> prices_;
-};
-
 Json load_json(const RunArgs& args, const Pipeline& pipeline, const ResolvedPipeline& resolved,
                const std::vector<QueuedRequest>& requests, const std::vector<ServedRequest>& served,
-               Prices& prices) {
+               GenerationPrices& prices) {
   Json json = generation_json(args, pipeline, resolved, prices.all().front().second);
   json["kind"] = "load";
   std::vector<double> latencies, waits;
@@ -158,15 +135,15 @@ int run(const RunArgs& args, bool speaks) {
   const bool batches = !pipeline.config.needs_image;
   if (args.batching_max_size > 1 && !batches)
     resolved.notes.push_back("--batching-max-size: requests with an input image are not merged");
-  Prices prices(pipeline, resolved);
-  const std::vector<ServedRequest> served =
-      serve_queue(requests,
-                  {.replicas = resolved.parallel.dp,
-                   .max_outputs = args.batching_max_size,
-                   .delay_seconds = args.batching_delay_ms / 1e3,
-                   .batches = batches,
-                   .max_concurrency = args.load.max_concurrency},
-                  [&prices](const rank::GenerationRequest& shape) { return prices.of(shape).cost.seconds; });
+  GenerationPrices prices(pipeline, resolved);
+  const std::vector<ServedRequest> served = serve_queue(
+      requests,
+      {.replicas = resolved.parallel.dp,
+       .max_outputs = args.batching_max_size,
+       .delay_seconds = args.batching_delay_ms / 1e3,
+       .batches = batches,
+       .max_concurrency = args.load.max_concurrency},
+      [&prices](const rank::GenerationRequest& shape) { return prices.fitting(shape).cost.seconds; });
   if (!speaks) return kDone;
   const Json report = load_json(args, pipeline, resolved, requests, served, prices);
   const std::optional<std::string> page =

@@ -58,7 +58,7 @@ inline constexpr CommandName kCommandNames[] = {
      "tpsim-validate", ""},
     {"calibrate", "Fit a hardware profile to your own measurements", "tpsim-calibrate", ""},
     {"serve", "Serve live clients on the wall clock: SGLang's protocol and OpenAI's", "tpsim-serve",
-     "tpsim-serve-numeric"},
+     "tpsim-serve-numeric", "tpsim-serve"},
     {"trace", "Make, look into or convert a workload trace", "tpsim", ""}};
 
 // Declares the flags of `command`; when that was parsed, `action` becomes what carries it out and returns the

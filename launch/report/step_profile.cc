@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "proto/base/text.h"
+
 namespace tpsim::launch {
 namespace {
 
@@ -16,21 +18,6 @@ using Coded = google::protobuf::io::CodedOutputStream;
 constexpr double kMicro = 1e6;
 
 std::uint64_t micros_of(double seconds) { return static_cast<std::uint64_t>(std::llround(seconds * kMicro)); }
-
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  const auto byte = [&](std::size_t k) {
-    return k < bytes.size() ? std::uint32_t{static_cast<unsigned char>(bytes[k])} : 0;
-  };
-  std::string out((bytes.size() + 2) / 3 * 4, '=');
-  char* at = out.data();
-  for (std::size_t i = 0; i < bytes.size(); i += 3, at += 4) {
-    const std::uint32_t three = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
-    const std::size_t digits = std::min<std::size_t>(bytes.size() - i, 3) + 1;  // the rest stays filled up
-    for (std::size_t k = 0; k < digits; ++k) at[k] = kDigits[three >> (18 - 6 * k) & 63];
-  }
-  return out;
-}
 
 }  // namespace
 

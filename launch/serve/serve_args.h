@@ -10,8 +10,8 @@
 #include "launch/cli/flag_set.h"
 #include "launch/deployment/deployment.h"
 #include "launch/flags/server_args.h"
+#include "launch/serve/live_args.h"
 #include "launch/serve/protocol/answer_format.h"
-#include "launch/serve/wire/wire_config.h"
 #include "rank/parallel/mpi_session.h"
 
 namespace CLI {
@@ -20,20 +20,15 @@ class App;
 
 namespace tpsim::launch {
 
-struct ServeArgs {
+struct ServeArgs : LiveArgs {
   ServerArgs server;
-  WireConfig wire;
   std::string api_key, admin_api_key;  // empty: none is asked for
-  std::string served_model_name;       // empty: --model-path
   std::string tokenizer_path;          // empty: the model's folder
   FormatOptions format;
-  double speedup = 1;
   std::uint32_t default_output_tokens = 256;
   std::optional<std::uint32_t> max_output_tokens;
   std::uint32_t max_queued_requests = 0;  // 0: any number
-  std::uint32_t max_open_requests = 65536;
   std::uint32_t max_prompts_per_call = 4096;
-  std::optional<double> drain_timeout;  // seconds; none: until all is answered
 
   std::string model_name() const { return served_model_name.empty() ? server.model_path : served_model_name; }
 };

@@ -1,16 +1,13 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +22,7 @@
 #include "launch/serve/serve_context.h"
 #include "launch/serve/server_info.h"
 #include "launch/serve/service.h"
+#include "launch/serve/wire/drain.h"
 #include "launch/serve/wire/http_server.h"
 #include "launch/simulation/stage.h"
 #include "launch/tokenizer/open.h"
@@ -34,14 +32,6 @@
 
 namespace tpsim::launch {
 namespace {
-
-// A connection is a file descriptor, and shells give 1,024 of them.
-void allow_descriptors() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 std::filesystem::path tokenizer_folder(const ServeArgs& args) {
   if (!args.tokenizer_path.empty()) return args.tokenizer_path;
@@ -124,53 +114,6 @@ std::vector<std::uint32_t> eos_of(const Deployment& deployment, const Tokenizer&
   return {tokenizer.eos_ids().begin(), tokenizer.eos_ids().end()};
 }
 
-std::string url_of(const WireConfig& wire, std::uint16_t port) {
-  const bool six = wire.host.find(':') != std::string::npos;
-  return fmt::format("http://{}:{}", six ? fmt::format("[{}]", wire.host) : wire.host, port);
-}
-
-// The end of a server: a signal closes the door, and the calls inside are answered.
-class Drain {
- public:
-  // `draining` is set when it begins. `timeout`: seconds that answers may take after it; none: as long as
-  // they take.
-  Drain(HttpServer& server, const StopFlag::Unhurried& signal, std::atomic<bool>& draining,
-        std::optional<double> timeout)
-      : server_(server), signal_(signal), draining_(draining), timeout_(timeout) {}
-
-  // Asked again and again: whether the server goes on. Begins the drain at the first signal
-  // (proto/base/stop_flag.h).
-  bool go_on() {
-    if (!signal_.asked()) return true;
-    const auto now = std::chrono::steady_clock::now();
-    if (!draining_) {
-      draining_ = true;
-      began_ = now;
-      server_.drain();
-      spdlog::warn("a signal came: no new calls are taken, {} that have begun are answered{}",
-                   server_.exchanges(), server_.exchanges() > 0 ? "; a second signal ends at once" : "");
-    }
-    if (server_.exchanges() == 0) return false;
-    return !timeout_ || std::chrono::duration<double>(now - began_).count() < *timeout_;
-  }
-
-  // After the answers that were cut off were told so: gives them a moment to get out.
-  void last_words() const {
-    constexpr std::chrono::milliseconds kMoment{500};
-    constexpr std::chrono::milliseconds kLook{5};
-    const auto end = std::chrono::steady_clock::now() + kMoment;
-    while (server_.exchanges() > 0 && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(kLook);
-  }
-
- private:
-  HttpServer& server_;
-  const StopFlag::Unhurried& signal_;
-  std::atomic<bool>& draining_;
-  const std::optional<double> timeout_;
-  std::chrono::steady_clock::time_point began_;
-};
-
 int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deployment& deployment) {
   const auto began = std::chrono::steady_clock::now();
   for (const std::string& note : deployment.notes) spdlog::info("{}", note);
@@ -217,8 +160,7 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   HttpServer server(args.wire, service);
   service.watch(server);
   server.start();
-  print(fmt::format("tpsim: {} is served at {}\n", info.live.served_model_name,
-                    url_of(args.wire, server.port())));
+  print(fmt::format("tpsim: {} is served at {}\n", info.live.served_model_name, server.url()));
   flush_output();
 
   Drain drain(server, unhurried, context.draining, args.drain_timeout);

@@ -54,6 +54,21 @@ std::string join_or(std::span<const std::string_view> words) {
   return out;
 }
 
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const auto byte = [&](std::size_t k) {
+    return k < bytes.size() ? std::uint32_t{static_cast<unsigned char>(bytes[k])} : 0;
+  };
+  std::string out((bytes.size() + 2) / 3 * 4, '=');
+  char* at = out.data();
+  for (std::size_t i = 0; i < bytes.size(); i += 3, at += 4) {
+    const std::uint32_t three = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
+    const std::size_t digits = std::min<std::size_t>(bytes.size() - i, 3) + 1;  // the rest stays filled up
+    for (std::size_t k = 0; k < digits; ++k) at[k] = kDigits[three >> (18 - 6 * k) & 63];
+  }
+  return out;
+}
+
 std::vector<std::string> split_list(std::string_view list, char between) {
   std::vector<std::string> parts;
   for (std::size_t start = 0; start <= list.size();) {

@@ -15,6 +15,9 @@ std::string join_or(std::span<const std::string_view> words);
 // ASCII letters in lower case.
 std::string to_lower(std::string text);
 
+// RFC 4648, section 4.
+std::string base64(std::string_view bytes);
+
 // The parts of a list with commas (or another character) between them; an empty part stays one.
 std::vector<std::string> split_list(std::string_view list, char between = ',');
 

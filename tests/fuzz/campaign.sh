@@ -29,7 +29,8 @@ while [[ $# -gt 0 ]]; do
   esac
   shift
 done
-[[ ${#targets[@]} -gt 0 ]] || targets=(serve_http serve_generate serve_completion serve_chat serve_abort serve_text)
+[[ ${#targets[@]} -gt 0 ]] || targets=(serve_http serve_generate serve_completion serve_chat serve_abort serve_text serve_image
+    serve_form)
 for target in "${targets[@]}"; do
   if [[ ! -d "tests/fuzz/corpus/$target" ]]; then
     echo "tests/fuzz/campaign.sh: $target: must be one of $(cd tests/fuzz/corpus && echo *)" >&2

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/serve/pipelines/generation_call.h"
+#include "launch/serve/pipelines/media.h"
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/protocol/json_fields.h"
@@ -119,6 +121,28 @@ void abort_request(std::string_view bytes) {
   }
 }
 
+void generation(std::string_view type, std::string_view bytes) {
+  using Kind = launch::GenerationCall::Kind;
+  launch::HttpRequest request;
+  request.content_type = type;
+  request.body = bytes;
+  for (const Kind kind : {Kind::kImage, Kind::kEdit, Kind::kVideo}) {
+    try {
+      const launch::GenerationCall call = launch::read_generation(kind, request, {});
+      check_json(launch::json_string(call.prompt), "a prompt is text");
+      check(kind == Kind::kVideo ? call.sampling.frames > 0U && call.fps > 0 : !call.sampling.frames,
+            "only videos have frames");
+    } catch (const launch::Refusal& refusal) {
+      check(refusal.status == 400 || refusal.status == 422, "a wrong body is the client's");
+    }
+  }
+}
+void image(std::string_view bytes) {
+  generation("application/json", bytes);
+  launch::picture_size(bytes);
+}
+void form(std::string_view bytes) { generation("multipart/form-data; boundary=b", bytes); }
+
 void text(std::string_view bytes) {
   const std::string written = launch::json_string(bytes);
   check_json(written, "any bytes become JSON");
@@ -188,11 +212,13 @@ void http(std::string_view bytes) {
   check(pieces.whole == together.whole, "requests are the same however their bytes come");
 }
 
-constexpr std::array<FuzzTarget, 6> kTargets = {{{"serve_generate", generate},
+constexpr std::array<FuzzTarget, 8> kTargets = {{{"serve_generate", generate},
                                                  {"serve_completion", completion},
                                                  {"serve_chat", chat},
                                                  {"serve_abort", abort_request},
                                                  {"serve_text", text},
+                                                 {"serve_image", image},
+                                                 {"serve_form", form},
                                                  {"serve_http", http}}};
 
 }  // namespace

@@ -1,40 +1,16 @@
-// A request whose client waits for its tokens, and the clock that it waits by.
+// A request whose client waits for its tokens.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launch/serve/live/wall_clock.h"
 #include "launch/serve/wire/exchange.h"
 #include "scheduler/records.h"
 
 namespace tpsim::launch {
-
-// The replica's clock on the wall: seconds since the server began, that pass `speedup` times as fast.
-class WallClock {
- public:
-  using Time = std::chrono::steady_clock::time_point;
-
-  explicit WallClock(double speedup = 1, Time start = std::chrono::steady_clock::now())
-      : speedup_(speedup), start_(start) {}
-
-  double speedup() const { return speedup_; }
-  double seconds_at(Time time) const {
-    return std::chrono::duration<double>(time - start_).count() * speedup_;
-  }
-  double now() const { return seconds_at(std::chrono::steady_clock::now()); }
-  // When the wall is there. REQUIRES: `seconds` lies within centuries.
-  Time time_at(double seconds) const {
-    return start_ +
-           std::chrono::duration_cast<Time::duration>(std::chrono::duration<double>(seconds / speedup_));
-  }
-
- private:
-  double speedup_;
-  Time start_;
-};
 
 // What one pass gave to a request, or how it ended, or both.
 struct TokenNews {

@@ -1,5 +1,7 @@
 #include "launch/serve/wire/http_server.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -53,6 +55,11 @@ void HttpServer::listen() {
     throw_user_error("--port {}: cannot be listened on at --host {}: {}", config_.port, config_.host,
                      error.message());
   port_ = acceptor_->local_endpoint().port();
+}
+
+std::string HttpServer::url() const {
+  const bool six = config_.host.find(':') != std::string::npos;
+  return fmt::format("http://{}:{}", six ? fmt::format("[{}]", config_.host) : config_.host, port_);
 }
 
 void HttpServer::start() {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "launch/serve/wire/exchange.h"
@@ -29,6 +30,8 @@ class HttpServer {
   ~HttpServer();
 
   std::uint16_t port() const { return port_; }
+  // "http://127.0.0.1:30000".
+  std::string url() const;
   std::size_t threads() const { return workers_.size(); }
   // Begins to accept. Throws nothing.
   void start();

@@ -263,11 +263,12 @@ class PipelineBackends(Pipelines):
         self.assertIn("fa3", self.tpsim("backends").stdout)
         self.assertEqual(self.tpsim("--print-program", "generate", "--model-path", "llama-3.1-8b").stdout, "tpsim-numeric\n")
         self.assertEqual(self.tpsim("--print-program", "generate", *WAN).stdout, "tpsim\n")
+        self.assertEqual(self.tpsim("--print-program", "serve", *WAN).stdout, "tpsim-serve\n")
         self.assertEqual(self.tpsim("--print-program", "run", "--executor", "numeric", "--model-path=llama-3.1-8b").stdout,
                          "tpsim-numeric\n")
 
     def test_commands_of_language_models_say_so(self):
-        for command in ("serve", "plan", "replay"):
+        for command in ("plan", "replay"):
             self.refused(command, FLUX, "FLUX.1-dev: is a diffusion pipeline", f"no `tpsim {command}`", "generate")
 
 

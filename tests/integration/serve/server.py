@@ -58,15 +58,19 @@ class Server:
         with open(f"/proc/{self.process.pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    def ask(self, method, path, body=None, headers=None, timeout=60):
+    def ask(self, *call, **more):
         """(status, body) of one call on a connection of its own."""
+        status, body = self.ask_bytes(*call, **more)
+        return status, body.decode()
+
+    def ask_bytes(self, method, path, body=None, headers=None, timeout=60):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             if body is not None and not isinstance(body, (str, bytes)):
                 body = json.dumps(body)
             connection.request(method, path, body, {"content-type": "application/json", **(headers or {})})
             answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            return answer.status, answer.read()
         finally:
             connection.close()
 
