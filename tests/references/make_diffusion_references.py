@@ -38,6 +38,10 @@ DYNAMIC = {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timestep
            "use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 1.15, "base_image_seq_len": 256,
            "max_image_seq_len": 4096}
 
+QWEN = {"_class_name": "QwenImageTransformer2DModel", "patch_size": 2, "in_channels": 16, "out_channels": 4,
+        "num_layers": 2, "attention_head_dim": 8, "num_attention_heads": 8, "joint_attention_dim": 20,
+        "guidance_embeds": False, "axes_dims_rope": [2, 4, 2]}
+
 # NAME: (pipeline, transformer's config, scheduler's, shape of the latents)
 PIPELINES = {
     "wan": ("WanPipeline", WAN, UNIPC, [4, 3, 6, 10]),
@@ -46,6 +50,9 @@ PIPELINES = {
     "flux": ("FluxPipeline", FLUX, DYNAMIC, [4, 1, 10, 14]),
     "flux-schnell": ("FluxPipeline", {**FLUX, "guidance_embeds": False, "num_layers": 0},
                      {**EULER, "shift": 1.0}, [4, 1, 6, 10]),
+    "qwen-image": ("QwenImagePipeline", QWEN,
+                   {**DYNAMIC, "shift": 1.0, "max_shift": 0.9, "max_image_seq_len": 8192, "shift_terminal": 0.02},
+                   [4, 1, 10, 14]),
 }
 
 
@@ -82,18 +89,29 @@ class Wan:
         return latents
 
 
-class Flux:
-    """As pipelines/flux/pipeline_flux.py has them."""
+class Image:
+    """An image's sigmas, and its tokens of 2 x 2 latents."""
 
     def __init__(self, transformer, scheduler, shape):
         self.transformer, self.shape = transformer, shape
         channels, _, high, wide = shape
-        tokens = high * wide // 4
         config = scheduler.config
-        mu = calculate_shift(tokens, config.base_image_seq_len, config.max_image_seq_len, config.base_shift,
+        mu = calculate_shift(high * wide // 4, config.base_image_seq_len, config.max_image_seq_len, config.base_shift,
                              config.max_shift)
         scheduler.set_timesteps(sigmas=numpy.linspace(1.0, 1 / STEPS, STEPS), mu=mu)
         self.latents = FluxPipeline._pack_latents(seeded("latents", [1, channels, high, wide]), 1, channels, high, wide)
+
+    def unpacked(self, latents):
+        channels, _, high, wide = self.shape
+        return FluxPipeline._unpack_latents(latents, high * 8, wide * 8, 8)
+
+
+class Flux(Image):
+    """As pipelines/flux/pipeline_flux.py has them."""
+
+    def __init__(self, transformer, scheduler, shape):
+        super().__init__(transformer, scheduler, shape)
+        channels, _, high, wide = shape
         self.given = {"encoder_hidden_states": seeded("prompt", [1, TEXT_TOKENS, transformer.config.joint_attention_dim]),
                       "pooled_projections": seeded("pooled_prompt", [1, transformer.config.pooled_projection_dim]),
                       "txt_ids": torch.zeros(TEXT_TOKENS, 3),
@@ -106,9 +124,23 @@ class Flux:
 
     guided = one
 
-    def unpacked(self, latents):
-        channels, _, high, wide = self.shape
-        return FluxPipeline._unpack_latents(latents, high * 8, wide * 8, 8)
+
+class QwenImage(Image):
+    """As pipelines/qwenimage/pipeline_qwenimage.py has them."""
+
+    def __init__(self, transformer, scheduler, shape):
+        super().__init__(transformer, scheduler, shape)
+        self.prompts = [seeded(which, [1, TEXT_TOKENS, transformer.config.joint_attention_dim])
+                        for which in ("prompt", "negative_prompt")]
+
+    def one(self, latents, t, which=0):
+        return self.transformer(latents, timestep=t.expand(1) / 1000, encoder_hidden_states=self.prompts[which],
+                                img_shapes=[[(1, self.shape[2] // 2, self.shape[3] // 2)]], return_dict=False)[0]
+
+    def guided(self, latents, t):
+        conditional, other = self.one(latents, t), self.one(latents, t, 1)
+        both = other + GUIDANCE * (conditional - other)
+        return both * (torch.norm(conditional, dim=-1, keepdim=True) / torch.norm(both, dim=-1, keepdim=True))
 
 
 @torch.no_grad()
@@ -121,7 +153,7 @@ def record(name):
         values = diffusion_weights.weight(key, shapes[key])
         tensor.copy_(torch.tensor(values, dtype=torch.float32).reshape(tensor.shape))
     scheduler = make(scheduler_config)
-    loop = {"WanPipeline": Wan, "FluxPipeline": Flux}[pipeline](transformer, scheduler, shape)
+    loop = {"WanPipeline": Wan, "FluxPipeline": Flux, "QwenImagePipeline": QwenImage}[pipeline](transformer, scheduler, shape)
     latents = loop.latents
     first = loop.one(latents, scheduler.timesteps[0])
     for t in scheduler.timesteps:

@@ -1,5 +1,6 @@
 #include "rank/numeric/diffusion/denoiser.h"
 
+#include <cstddef>
 #include <string>
 
 #include "proto/base/error.h"
@@ -7,10 +8,15 @@
 
 namespace tpsim::rank {
 
-extern const DenoiserFamily kFluxDenoiser, kWanDenoiser;
+extern const DenoiserFamily kFluxDenoiser, kQwenImageDenoiser, kWanDenoiser;
+
+void Denoiser::guide(const LatentShape&, float guidance, std::span<const float> other,
+                     std::vector<float>& prompt) const {
+  for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = other[i] + guidance * (prompt[i] - other[i]);
+}
 
 std::unique_ptr<Denoiser> load_denoiser(const ConfigReader& config, const TensorSource& source) {
-  static const DenoiserFamily* const families[] = {&kWanDenoiser, &kFluxDenoiser};
+  static const DenoiserFamily* const families[] = {&kWanDenoiser, &kFluxDenoiser, &kQwenImageDenoiser};
   const std::string name = config.text("_class_name", "");
   std::vector<std::string_view> names;
   for (const DenoiserFamily* const family : families) {

@@ -44,6 +44,10 @@ class Denoiser {
   virtual std::uint32_t schedule_tokens(const LatentShape&) const { return 0; }
   // What frames, rows and columns must be multiples of.
   virtual std::array<std::uint32_t, 3> patch() const = 0;
+  // `prompt` is what is predicted with it, `other` without; it becomes what guidance makes of both:
+  // other + guidance (prompt - other), unless the family has a rule of its own.
+  virtual void guide(const LatentShape& shape, float guidance, std::span<const float> other,
+                     std::vector<float>& prompt) const;
   // One pass over `latents` for each of `texts`, split.cfg of them, all of the same length: what the model
   // predicts for each, of the shape of the latents. Collective, with equal arguments on every rank. Throws
   // UserError for sizes that it cannot take.

@@ -1,15 +1,12 @@
 #include "rank/numeric/diffusion/denoiser_layers.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "proto/base/error.h"
 #include "rank/linear/vector_ops.h"
 
 namespace tpsim::rank {
-namespace {
-
-constexpr double kRopeTheta = 10000;
-
-}  // namespace
 
 std::vector<float> sinusoids(float t, std::uint32_t size) {
   const std::uint32_t half = size / 2;
@@ -49,11 +46,30 @@ void add_gated(std::vector<float>& to, const std::vector<float>& rows, const flo
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += rows[i] * gate[i % width];
 }
 
-Rotation rotation(const std::array<std::uint32_t, 3>& position, const std::array<std::uint32_t, 3>& sizes) {
+RotaryAxes read_rotary_axes(const ConfigReader& config, const char* key, RotaryAxes otherwise,
+                            std::uint32_t dim) {
+  auto& [sizes, theta] = otherwise;
+  if (config.has(key)) {
+    const Json& json = config.json().at(key);
+    const bool three = json.is_array() && json.size() == 3;
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (!three || !json[i].is_number_unsigned() || json[i] > 1024U)
+        throw_user_error("{}: key \"{}\" must be three whole numbers", config.where(), key);
+      sizes[i] = json[i].get<std::uint32_t>();
+    }
+  }
+  const bool even = std::ranges::all_of(sizes, [](std::uint32_t size) { return size % 2 == 0; });
+  if (!even || sizes[0] + sizes[1] + sizes[2] != dim)
+    throw_user_error("{}: key \"{}\" must be even numbers whose sum is the size of a head, {}",
+                     config.where(), key, dim);
+  return otherwise;
+}
+
+Rotation rotation(const Position& position, const RotaryAxes& axes) {
   Rotation out;
   for (std::size_t axis = 0; axis < 3; ++axis) {
-    for (std::uint32_t i = 0; i < sizes[axis]; i += 2) {
-      const double angle = position[axis] * std::pow(kRopeTheta, -static_cast<double>(i) / sizes[axis]);
+    for (std::uint32_t i = 0; i < axes.sizes[axis]; i += 2) {
+      const double angle = position[axis] * std::pow(axes.theta, -static_cast<double>(i) / axes.sizes[axis]);
       out.cosines.push_back(static_cast<float>(std::cos(angle)));
       out.sines.push_back(static_cast<float>(std::sin(angle)));
     }
@@ -61,11 +77,16 @@ Rotation rotation(const std::array<std::uint32_t, 3>& position, const std::array
   return out;
 }
 
-std::vector<Rotation> rotations(const Share& share, const attention::GridSize& grid,
-                                const std::array<std::uint32_t, 3>& sizes) {
+std::vector<Rotation> rotations(const Share& share, const attention::GridSize& grid, const RotaryAxes& axes,
+                                const Position& first) {
   std::vector<Rotation> out;
-  for (std::uint32_t token = share.first; token < share.first + share.count; ++token)
-    out.push_back(rotation({token / (grid[1] * grid[2]), token / grid[2] % grid[1], token % grid[2]}, sizes));
+  for (std::uint32_t token = share.first; token < share.first + share.count; ++token) {
+    const std::array<std::uint32_t, 3> at = {token / (grid[1] * grid[2]), token / grid[2] % grid[1],
+                                             token % grid[2]};
+    Position position = first;
+    for (std::size_t axis = 0; axis < 3; ++axis) position[axis] += static_cast<std::int32_t>(at[axis]);
+    out.push_back(rotation(position, axes));
+  }
   return out;
 }
 

@@ -32,15 +32,23 @@ struct Embedder {
 void add_gated(std::vector<float>& to, const std::vector<float>& rows, const float* gate,
                std::uint32_t width);
 
-// Rotary positions of several axes, each with so many of a head's elements; pairs of neighbours turn by
-// position / 10000^(i / size).
+// Rotary positions of three axes, each with so many of a head's elements; pairs of neighbours turn by
+// position / theta^(i / size).
+struct RotaryAxes {
+  std::array<std::uint32_t, 3> sizes{};
+  double theta = 10000;
+};
+// Of key `key`. Throws UserError unless they are even and fill a head of `dim`.
+RotaryAxes read_rotary_axes(const ConfigReader& config, const char* key, RotaryAxes otherwise,
+                            std::uint32_t dim);
+using Position = std::array<std::int32_t, 3>;
 struct Rotation {
   std::vector<float> cosines, sines;  // of each pair
 };
-Rotation rotation(const std::array<std::uint32_t, 3>& position, const std::array<std::uint32_t, 3>& sizes);
-// Of the tokens of a share, at their frame, row and column.
-std::vector<Rotation> rotations(const Share& share, const attention::GridSize& grid,
-                                const std::array<std::uint32_t, 3>& sizes);
+Rotation rotation(const Position& position, const RotaryAxes& axes);
+// Of the tokens of a share, at their frame, row and column from that of the first token of the grid.
+std::vector<Rotation> rotations(const Share& share, const attention::GridSize& grid, const RotaryAxes& axes,
+                                const Position& first = {});
 // Row t of `rows`, of all heads, by turns[t].
 void turn_rows(const std::vector<Rotation>& turns, std::uint32_t heads, std::vector<float>& rows);
 

@@ -35,15 +35,13 @@ class FlowEuler : public FlowScheduler {
   FlowEuler(const ConfigReader& config, std::uint32_t steps, std::uint32_t tokens) {
     refuse_flags(config, {"invert_sigmas", "use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
                           "stochastic_sampling"});
-    if (config.has("shift_terminal"))
-      throw_user_error("{}: key \"shift_terminal\" is given, which is not computed", config.where());
     const double train = config.number_or("num_train_timesteps", 1000);
     const double shift = config.real("shift", 1, 1e-3, 1e3);
     const bool dynamic = config.flag("use_dynamic_shifting", false);
     if (dynamic && (tokens == 0 || config.text("time_shift_type", "exponential") != "exponential"))
       throw_user_error(
-          "{}: key \"use_dynamic_shifting\" is true, which is computed of FLUX, with an exponential shift "
-          "alone",
+          "{}: key \"use_dynamic_shifting\" is true, which is computed of images, with an exponential "
+          "shift alone",
           config.where());
     // The ends are shifted when the scheduler is made, and all when its steps are set.
     const double most = tokens > 0 ? 1 : shifted(1, shift);
@@ -51,8 +49,13 @@ class FlowEuler : public FlowScheduler {
     for (std::uint32_t i = 0; i < steps; ++i) {
       const double at = steps > 1 ? i / (steps - 1.0) : 0;
       sigmas_.push_back(shifted(most + (least - most) * at, dynamic ? std::exp(mu(config, tokens)) : shift));
-      timesteps_.push_back(static_cast<float>(sigmas_.back() * train));
     }
+    // Stretched to end there; one step is at 1, which cannot be.
+    const double terminal = config.real("shift_terminal", 0, 0, 1);
+    const double last = sigmas_.back();
+    if (terminal > 0 && last < 1)
+      for (double& sigma : sigmas_) sigma = 1 - (1 - sigma) * (1 - terminal) / (1 - last);
+    for (const double sigma : sigmas_) timesteps_.push_back(static_cast<float>(sigma * train));
     sigmas_.push_back(0);
   }
   void step(const std::vector<float>& prediction, std::vector<float>& latents) override {
@@ -188,10 +191,7 @@ std::vector<float> denoise(const Denoiser& denoiser, FlowScheduler& scheduler, c
         passes.push_back(
             denoiser.forward(shape, latents, timestep, prompt.guidance, {&texts[i], 1}, ranks).front());
     }
-    if (guided) {
-      for (std::size_t i = 0; i < latents.size(); ++i)
-        passes[0][i] = passes[1][i] + prompt.guidance * (passes[0][i] - passes[1][i]);
-    }
+    if (guided) denoiser.guide(shape, prompt.guidance, passes[1], passes[0]);
     scheduler.step(passes[0], latents);
   }
   return latents;

@@ -36,8 +36,8 @@ struct GuidedPrompt {
   TextEmbeddings prompt, negative;
   float guidance = 1;  // 1 and less, or not Denoiser::guided(): `negative` is not looked at
 };
-// Latents after all steps. Predictions are other + guidance (prompt's - other); with split.cfg 2 both passes
-// are one. REQUIRES: split.cfg is 1, or 2 where guidance takes two passes.
+// Latents after all steps. Predictions are by Denoiser::guide(); with split.cfg 2 both passes are one.
+// REQUIRES: split.cfg is 1, or 2 where guidance takes two passes.
 std::vector<float> denoise(const Denoiser& denoiser, FlowScheduler& scheduler, const LatentShape& shape,
                            std::vector<float> latents, const GuidedPrompt& prompt, SequenceRanks& ranks);
 

@@ -1,7 +1,5 @@
 // FLUX.1, as Diffusers' FluxTransformer2DModel has it: blocks of joint attention with a stream each for text
-// and image, then blocks of one stream, whose attention and MLP lie beside each other. Text and image are one
-// sequence here, which all ranks share; SGLang has the text on each, which computes the same.
-#include <algorithm>
+// and image, then blocks of one stream, whose attention and MLP lie beside each other.
 #include <array>
 #include <memory>
 #include <string>
@@ -11,27 +9,12 @@
 #include "rank/linear/vector_ops.h"
 #include "rank/numeric/diffusion/denoiser.h"
 #include "rank/numeric/diffusion/denoiser_layers.h"
+#include "rank/numeric/diffusion/joint_streams.h"
 
 namespace tpsim::rank {
 namespace {
 
-using PerRank = SequenceRanks::PerRank;
-using Rows = std::vector<float>;
-
-constexpr float kEps = 1e-6F;
 constexpr std::uint32_t kTimeSize = 256, kMlpRatio = 4;
-constexpr std::array<std::uint32_t, 3> kPatch = {1, 2, 2};
-
-// Of one stream; a block of one stream has no `out`, `up` is its proj_mlp and `down` its proj_out.
-struct Stream {
-  TowerLinear modulation, q, k, v, out, up, down;
-  Rows norm_q, norm_k;
-};
-
-Rows concatenated(Rows a, const Rows& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 class Flux : public Denoiser {
  public:
@@ -42,14 +25,14 @@ class Flux : public Denoiser {
         channels_(config.number("in_channels", 4) / 4),
         text_(config.number("joint_attention_dim")),
         pooled_(config.number("pooled_projection_dim")),
-        embeds_guidance_(config.flag("guidance_embeds", false)) {
+        embeds_guidance_(config.flag("guidance_embeds", false)),
+        axes_(read_rotary_axes(config, "axes_dims_rope", {.sizes = {16, 56, 56}}, dim_)) {
     if (config.number("in_channels") % 4 != 0 || config.number_or("patch_size", 1) != 1 ||
         config.number_or("out_channels", 4 * channels_) != 4 * channels_)
       throw_user_error(
           "{}: keys \"in_channels\", \"out_channels\" and \"patch_size\" must be a multiple of 4, the "
           "same and 1: no other FLUX is computed",
           config.where());
-    read_axes(config);
     const TowerReader reader(source, WeightType::kFp32, {""}, "x_embedder.weight");
     const auto linear = [&](const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
       return reader.whole(name, outputs, {inputs}, /*bias=*/true);
@@ -68,15 +51,15 @@ class Flux : public Denoiser {
       const auto stream = [&](const std::string& kind, const std::string& to, const std::string& proj,
                               const std::string& norm, const std::string& out) {
         const std::string attention = at + "attn.";
-        return Stream{.modulation = linear(at + "norm1" + kind + ".linear", 6 * width_, width_),
-                      .q = linear(attention + to + "q" + proj, width_, width_),
-                      .k = linear(attention + to + "k" + proj, width_, width_),
-                      .v = linear(attention + to + "v" + proj, width_, width_),
-                      .out = linear(attention + out, width_, width_),
-                      .up = linear(at + "ff" + kind + ".net.0.proj", kMlpRatio * width_, width_),
-                      .down = linear(at + "ff" + kind + ".net.2", width_, kMlpRatio * width_),
-                      .norm_q = reader.tensor(attention + norm + "q.weight", {dim_}),
-                      .norm_k = reader.tensor(attention + norm + "k.weight", {dim_})};
+        return JointStream{.modulation = linear(at + "norm1" + kind + ".linear", 6 * width_, width_),
+                           .q = linear(attention + to + "q" + proj, width_, width_),
+                           .k = linear(attention + to + "k" + proj, width_, width_),
+                           .v = linear(attention + to + "v" + proj, width_, width_),
+                           .out = linear(attention + out, width_, width_),
+                           .up = linear(at + "ff" + kind + ".net.0.proj", kMlpRatio * width_, width_),
+                           .down = linear(at + "ff" + kind + ".net.2", width_, kMlpRatio * width_),
+                           .norm_q = reader.tensor(attention + norm + "q.weight", {dim_}),
+                           .norm_k = reader.tensor(attention + norm + "k.weight", {dim_})};
       };
       double_.push_back({stream("_context", "add_", "_proj", "norm_added_", "to_add_out"),
                          stream("", "to_", "", "norm_", "to_out.0")});
@@ -102,145 +85,49 @@ class Flux : public Denoiser {
   std::uint32_t pooled_size() const override { return pooled_; }
   bool guided() const override { return false; }
   std::uint32_t schedule_tokens(const LatentShape& shape) const override { return shape[2] * shape[3] / 4; }
-  std::array<std::uint32_t, 3> patch() const override { return kPatch; }
+  std::array<std::uint32_t, 3> patch() const override { return kJointPatch; }
 
   std::vector<std::vector<float>> forward(const LatentShape& shape, std::span<const float> latents,
                                           float timestep, float guidance,
                                           std::span<const TextEmbeddings> texts,
                                           SequenceRanks& ranks) const override {
-    if (shape[1] != 1)
-      throw_user_error("--latent-size: FLUX makes images, of 1 frame, and not of {}", shape[1]);
-    const attention::GridSize grid = {1, shape[2] / 2, shape[3] / 2};
     const TextEmbeddings& text = texts.front();
-    const std::uint32_t count = text.tokens + grid[1] * grid[2];
     ThreadPool& pool = ranks.pool();
-
     Rows condition = time_(sinusoids(timestep, kTimeSize), pool);
     const auto add_to_condition = [&](const Rows& more) { add(condition.data(), more.data(), width_); };
     if (embeds_guidance_) add_to_condition(guidance_(sinusoids(1000 * guidance, kTimeSize), pool));
     add_to_condition(pooled_text_(text.pooled, pool));
     activate(TowerActivation::kSilu, condition.data(), width_);
 
-    std::vector<Part> parts(ranks.local());
+    const JointSequence sequence{shape, text.tokens};
+    std::vector<JointTokens> tokens(ranks.local());
     PerRank x(ranks.local());
     for (std::uint32_t i = 0; i < ranks.local(); ++i) {
-      parts[i] = part_of(ranks.tokens(i, count), text.tokens, grid);
-      const auto begin = text.rows.begin() + static_cast<std::ptrdiff_t>(parts[i].text.first) * text_;
-      const auto size = static_cast<std::ptrdiff_t>(parts[i].text.count) * text_;
-      Rows image;
-      for_patches(shape, kPatch, grid, parts[i].image,
-                  [&](std::uint32_t, std::uint32_t, std::size_t at) { image.push_back(latents[at]); });
-      x[i] = concatenated(product(context_, Rows(begin, begin + size), pool), product(x_, image, pool));
+      tokens[i] = sequence.tokens(i, ranks);
+      tokens[i].turns = concatenated(std::vector(tokens[i].text.count, rotation({}, axes_)),
+                                     rotations(tokens[i].image, sequence.grid(), axes_));
+      x[i] = concatenated(product(context_, rows_of(text.rows, text_, tokens[i].text), pool),
+                          product(x_, sequence.patches(latents, tokens[i].image), pool));
     }
-    const SequenceRanks::Call call = {.heads = heads_, .dim = dim_, .grid = grid, .text = text.tokens};
-    for (const auto& block : double_) forward_double(block, condition, call, parts, x, ranks);
-    for (const Stream& block : single_) forward_single(block, condition, call, parts, x, ranks);
-
-    const Rows last = product(norm_out_, condition, pool);  // scale, then shift
-    PerRank results(ranks.local());
-    for (std::uint32_t i = 0; i < ranks.local(); ++i)
-      results[i] = product(proj_out_, modulated(x[i], width_, kEps, last.data() + width_, last.data()), pool);
-    const Rows all = ranks.gather(results, count, 4 * channels_).front();
-    std::vector<float> out(elements(shape));
-    std::size_t from = std::size_t{text.tokens} * 4 * channels_;
-    for_patches(shape, kPatch, grid, {0, grid[1] * grid[2]},
-                [&](std::uint32_t, std::uint32_t, std::size_t at) { out[at] = all[from++]; });
-    return {out};
+    const SequenceRanks::Call call = sequence.call(heads_, dim_);
+    for (const auto& block : double_) forward_joint(block, condition, call, tokens, x, ranks);
+    for (const JointStream& block : single_) forward_single(block, condition, call, tokens, x, ranks);
+    return sequence.finish(norm_out_, proj_out_, condition, x, ranks);
   }
 
  private:
-  // What a rank has: tokens of the text, then of the image.
-  struct Part {
-    Share text, image;
-    std::vector<Rotation> turns;
-  };
-
-  void read_axes(const ConfigReader& config) {
-    if (config.has("axes_dims_rope")) {
-      const Json& json = config.json().at("axes_dims_rope");
-      const bool three = json.is_array() && json.size() == 3;
-      for (std::size_t i = 0; i < 3; ++i) {
-        if (!three || !json[i].is_number_unsigned() || json[i] > 1024U)
-          throw_user_error("{}: key \"axes_dims_rope\" must be three whole numbers", config.where());
-        axes_[i] = json[i].get<std::uint32_t>();
-      }
-    }
-    const bool even = std::ranges::all_of(axes_, [](std::uint32_t size) { return size % 2 == 0; });
-    if (!even || axes_[0] + axes_[1] + axes_[2] != dim_)
-      throw_user_error("{}: key \"axes_dims_rope\" must be even numbers whose sum is attention_head_dim, {}",
-                       config.where(), dim_);
-  }
-
-  Part part_of(const Share& share, std::uint32_t text, const attention::GridSize& grid) const {
-    Part part;
-    const std::uint32_t end = share.first + share.count;
-    part.text.first = std::min(share.first, text);
-    part.text.count = std::min(end, text) - part.text.first;
-    part.image = {std::max(share.first, text) - text, share.count - part.text.count};
-    part.turns.assign(part.text.count, rotation({}, axes_));
-    const std::vector<Rotation> image = rotations(part.image, grid, axes_);
-    part.turns.insert(part.turns.end(), image.begin(), image.end());
-    return part;
-  }
-
-  // Text rows, then those of the image.
-  std::array<Rows, 2> streams(const Rows& x, const Part& part) const {
-    const auto text = x.begin() + static_cast<std::ptrdiff_t>(part.text.count) * width_;
-    return {Rows(x.begin(), text), Rows(text, x.end())};
-  }
-
-  Rows headed(const TowerLinear& linear, const Rows& norm, const Rows& x, ThreadPool& pool) const {
-    Rows out = product(linear, x, pool);
-    for (std::size_t at = 0; at < out.size(); at += dim_)
-      rms_norm(out.data() + at, dim_, norm.data(), 0, kEps, out.data() + at);
-    return out;
-  }
-
-  void forward_double(const std::array<Stream, 2>& block, const Rows& condition,
-                      const SequenceRanks::Call& call, const std::vector<Part>& parts, PerRank& x,
-                      SequenceRanks& ranks) const {
-    ThreadPool& pool = ranks.pool();
-    // Shift, scale, gate of attention, then of the MLP.
-    const std::array<Rows, 2> tables = {product(block[0].modulation, condition, pool),
-                                        product(block[1].modulation, condition, pool)};
-    const auto table = [&](std::size_t s, std::size_t i) { return tables[s].data() + i * width_; };
-    PerRank q(x.size()), k(x.size()), v(x.size()), met;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const std::array<Rows, 2> rows = streams(x[i], parts[i]);
-      for (std::size_t s = 0; s < 2; ++s) {
-        const Rows in = modulated(rows[s], width_, kEps, table(s, 0), table(s, 1));
-        q[i] = concatenated(std::move(q[i]), headed(block[s].q, block[s].norm_q, in, pool));
-        k[i] = concatenated(std::move(k[i]), headed(block[s].k, block[s].norm_k, in, pool));
-        v[i] = concatenated(std::move(v[i]), product(block[s].v, in, pool));
-      }
-      turn_rows(parts[i].turns, heads_, q[i]);
-      turn_rows(parts[i].turns, heads_, k[i]);
-    }
-    ranks.attend(call, q, k, v, met);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      std::array<Rows, 2> rows = streams(x[i], parts[i]), attended = streams(met[i], parts[i]);
-      for (std::size_t s = 0; s < 2; ++s) {
-        add_gated(rows[s], product(block[s].out, attended[s], pool), table(s, 2), width_);
-        Rows hidden = product(block[s].up, modulated(rows[s], width_, kEps, table(s, 3), table(s, 4)), pool);
-        activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
-        add_gated(rows[s], product(block[s].down, hidden, pool), table(s, 5), width_);
-      }
-      x[i] = concatenated(std::move(rows[0]), rows[1]);
-    }
-  }
-
-  void forward_single(const Stream& block, const Rows& condition, const SequenceRanks::Call& call,
-                      const std::vector<Part>& parts, PerRank& x, SequenceRanks& ranks) const {
+  void forward_single(const JointStream& block, const Rows& condition, const SequenceRanks::Call& call,
+                      const std::vector<JointTokens>& tokens, PerRank& x, SequenceRanks& ranks) const {
     ThreadPool& pool = ranks.pool();
     const Rows table = product(block.modulation, condition, pool);  // shift, scale, gate
     PerRank q(x.size()), k(x.size()), v(x.size()), hidden(x.size()), met;
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const Rows in = modulated(x[i], width_, kEps, table.data(), table.data() + width_);
-      q[i] = headed(block.q, block.norm_q, in, pool);
-      k[i] = headed(block.k, block.norm_k, in, pool);
+      const Rows in = modulated(x[i], width_, kJointEps, table.data(), table.data() + width_);
+      q[i] = headed(block.q, block.norm_q, kJointEps, in, pool);
+      k[i] = headed(block.k, block.norm_k, kJointEps, in, pool);
       v[i] = product(block.v, in, pool);
-      turn_rows(parts[i].turns, heads_, q[i]);
-      turn_rows(parts[i].turns, heads_, k[i]);
+      turn_rows(tokens[i].turns, heads_, q[i]);
+      turn_rows(tokens[i].turns, heads_, k[i]);
       hidden[i] = product(block.up, in, pool);
       activate(TowerActivation::kGeluTanh, hidden[i].data(), hidden[i].size());
     }
@@ -259,11 +146,11 @@ class Flux : public Denoiser {
 
   const std::uint32_t heads_, dim_, width_, channels_, text_, pooled_;
   const bool embeds_guidance_;
-  std::array<std::uint32_t, 3> axes_ = {16, 56, 56};
+  const RotaryAxes axes_;
   TowerLinear x_, context_, norm_out_, proj_out_;
   Embedder time_, guidance_, pooled_text_;
-  std::vector<std::array<Stream, 2>> double_;  // text, image
-  std::vector<Stream> single_;
+  std::vector<std::array<JointStream, 2>> double_;  // text, image
+  std::vector<JointStream> single_;
 };
 
 }  // namespace

@@ -122,7 +122,7 @@ class Wan : public Denoiser {
     const std::uint32_t side = 2 * (dim_ / 6);
     for (std::uint32_t i = 0; i < ranks.local(); ++i) {
       const Share share = ranks.tokens(i, count);
-      turns[i] = rotations(share, grid, {dim_ - 2 * side, side, side});
+      turns[i] = rotations(share, grid, {.sizes = {dim_ - 2 * side, side, side}});
       x[i] = product(patches_, patch_rows(shape, latents, grid, share), pool);
       text[i] = text_embedder_(texts[ranks.prompt(i)].rows, pool);
     }

@@ -55,7 +55,8 @@ class Pipelines(Numeric):
         return found
 
     def test_diffusers_loop_by_every_split(self):
-        for name, splits in (("wan", 16), ("wan-euler", 16), ("flux", 10), ("flux-schnell", 10)):
+        for name, splits in (("wan", 16), ("wan-euler", 16), ("flux", 10), ("flux-schnell", 10),
+                             ("qwen-image", 16)):
             folder = self.pipeline(name)
             rows = self.rows(folder, "--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa")
             self.assertEqual(len({split for split, *_ in rows}), splits)
@@ -125,7 +126,7 @@ class Pipelines(Numeric):
 
     def test_what_is_not_computed_is_refused(self):
         for changes, words in (
-                ({"transformer": {"_class_name": "QwenImageTransformer2DModel"}}, "QwenImageTransformer2DModel"),
+                ({"transformer": {"_class_name": "SD3Transformer2DModel"}}, "SD3Transformer2DModel"),
                 ({"transformer": {"image_dim": 8}}, "image_dim"),
                 ({"transformer": {"ffn_dim": 41}}, "ffn.net.0.proj"),
                 ({"scheduler": {"_class_name": "DDIMScheduler"}}, "DDIMScheduler"),

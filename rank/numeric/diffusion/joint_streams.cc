@@ -1,0 +1,119 @@
+#include "rank/numeric/diffusion/joint_streams.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "proto/base/error.h"
+#include "rank/linear/vector_ops.h"
+
+namespace tpsim::rank {
+
+Rows rows_of(const Rows& rows, std::uint32_t width, const Share& share) {
+  const auto first = rows.begin() + static_cast<std::ptrdiff_t>(share.first) * width;
+  return {first, first + static_cast<std::ptrdiff_t>(share.count) * width};
+}
+
+Rows headed(const TowerLinear& linear, const Rows& norm, float eps, const Rows& x, ThreadPool& pool) {
+  Rows out = product(linear, x, pool);
+  const auto dim = static_cast<std::uint32_t>(norm.size());
+  for (std::size_t at = 0; at < out.size(); at += dim)
+    rms_norm(out.data() + at, dim, norm.data(), 0, eps, out.data() + at);
+  return out;
+}
+
+JointSequence::JointSequence(const LatentShape& shape, std::uint32_t text)
+    : shape_(shape), text_(text), grid_{1, shape[2] / 2, shape[3] / 2} {
+  if (shape[1] != 1)
+    throw_user_error("--latent-size: the transformer makes images, of 1 frame, and not of {}", shape[1]);
+}
+
+JointTokens JointSequence::tokens(std::uint32_t i, const SequenceRanks& ranks) const {
+  const Share share = ranks.tokens(i, count());
+  JointTokens out;
+  out.text.first = std::min(share.first, text_);
+  out.text.count = std::min(share.first + share.count, text_) - out.text.first;
+  out.image = {std::max(share.first, text_) - text_, share.count - out.text.count};
+  return out;
+}
+
+Rows JointSequence::patches(std::span<const float> latents, const Share& image) const {
+  Rows out;
+  for_patches(shape_, kJointPatch, grid_, image,
+              [&](std::uint32_t, std::uint32_t, std::size_t at) { out.push_back(latents[at]); });
+  return out;
+}
+
+SequenceRanks::Call JointSequence::call(std::uint32_t heads, std::uint32_t dim) const {
+  return {.heads = heads, .dim = dim, .grid = grid_, .text = text_};
+}
+
+std::vector<std::vector<float>> JointSequence::finish(const TowerLinear& norm, const TowerLinear& proj,
+                                                      const Rows& condition, const PerRank& x,
+                                                      SequenceRanks& ranks) const {
+  const std::uint32_t width = proj.weight.k();
+  const Rows last = product(norm, condition, ranks.pool());
+  PerRank rows;
+  for (const Rows& own : x)
+    rows.push_back(
+        product(proj, modulated(own, width, kJointEps, last.data() + width, last.data()), ranks.pool()));
+  return unpatched(rows, ranks);
+}
+
+std::vector<std::vector<float>> JointSequence::unpatched(const PerRank& rows, SequenceRanks& ranks) const {
+  std::vector<std::vector<float>> out;
+  for (const Rows& all : ranks.gather(rows, count(), 4 * shape_[0])) {
+    std::size_t from = std::size_t{text_} * 4 * shape_[0];
+    std::vector<float>& latents = out.emplace_back(elements(shape_));
+    for_patches(shape_, kJointPatch, grid_, {0, grid_[1] * grid_[2]},
+                [&](std::uint32_t, std::uint32_t, std::size_t at) { latents[at] = all[from++]; });
+  }
+  return out;
+}
+
+namespace {
+
+// Text rows, then those of the image.
+std::array<Rows, 2> streams(const Rows& x, const JointTokens& tokens, std::uint32_t width) {
+  return {rows_of(x, width, {0, tokens.text.count}),
+          rows_of(x, width, {tokens.text.count, tokens.image.count})};
+}
+
+}  // namespace
+
+void forward_joint(const std::array<JointStream, 2>& block, const Rows& condition,
+                   const SequenceRanks::Call& call, const std::vector<JointTokens>& tokens, PerRank& x,
+                   SequenceRanks& ranks) {
+  ThreadPool& pool = ranks.pool();
+  const std::uint32_t width = call.heads * call.dim;
+  // Shift, scale, gate of attention, then of the MLP.
+  const std::array<Rows, 2> tables = {product(block[0].modulation, condition, pool),
+                                      product(block[1].modulation, condition, pool)};
+  const auto table = [&](std::size_t s, std::size_t i) { return tables[s].data() + i * width; };
+  PerRank q(x.size()), k(x.size()), v(x.size()), met;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::array<Rows, 2> rows = streams(x[i], tokens[i], width);
+    for (std::size_t s = 0; s < 2; ++s) {
+      const Rows in = modulated(rows[s], width, kJointEps, table(s, 0), table(s, 1));
+      q[i] = concatenated(std::move(q[i]), headed(block[s].q, block[s].norm_q, kJointEps, in, pool));
+      k[i] = concatenated(std::move(k[i]), headed(block[s].k, block[s].norm_k, kJointEps, in, pool));
+      v[i] = concatenated(std::move(v[i]), product(block[s].v, in, pool));
+    }
+    turn_rows(tokens[i].turns, call.heads, q[i]);
+    turn_rows(tokens[i].turns, call.heads, k[i]);
+  }
+  ranks.attend(call, q, k, v, met);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    std::array<Rows, 2> rows = streams(x[i], tokens[i], width), attended = streams(met[i], tokens[i], width);
+    for (std::size_t s = 0; s < 2; ++s) {
+      add_gated(rows[s], product(block[s].out, attended[s], pool), table(s, 2), width);
+      Rows hidden =
+          product(block[s].up, modulated(rows[s], width, kJointEps, table(s, 3), table(s, 4)), pool);
+      activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
+      add_gated(rows[s], product(block[s].down, hidden, pool), table(s, 5), width);
+    }
+    x[i] = concatenated(std::move(rows[0]), rows[1]);
+  }
+}
+
+}  // namespace tpsim::rank

@@ -1,0 +1,75 @@
+// Joint attention over the text and an image of 2 x 2 patches (FLUX.1, Qwen-Image): text and image are one
+// sequence here, which all ranks share, with layers of their own; SGLang has the text on each rank, which
+// computes the same.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rank/numeric/diffusion/denoiser.h"
+#include "rank/numeric/diffusion/denoiser_layers.h"
+#include "rank/numeric/diffusion/sequence_ranks.h"
+
+namespace tpsim::rank {
+
+using PerRank = SequenceRanks::PerRank;
+using Rows = std::vector<float>;
+
+constexpr float kJointEps = 1e-6F;  // of every norm: Diffusers' transformer_flux.py, transformer_qwenimage.py
+constexpr std::array<std::uint32_t, 3> kJointPatch = {1, 2, 2};
+
+template <typename T>
+std::vector<T> concatenated(std::vector<T> a, const std::vector<T>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+// Those of a share, of rows of `width`.
+Rows rows_of(const Rows& rows, std::uint32_t width, const Share& share);
+// q or k of all heads, each by its root mean square; `norm` has the size of a head.
+Rows headed(const TowerLinear& linear, const Rows& norm, float eps, const Rows& x, ThreadPool& pool);
+
+// What a rank has: tokens of the text, then of the image.
+struct JointTokens {
+  Share text, image;
+  std::vector<Rotation> turns;
+};
+
+class JointSequence {
+ public:
+  // Throws UserError naming --latent-size unless it is an image's.
+  JointSequence(const LatentShape& shape, std::uint32_t text);
+
+  const attention::GridSize& grid() const { return grid_; }
+  // Of local rank i, without turns.
+  JointTokens tokens(std::uint32_t i, const SequenceRanks& ranks) const;
+  // Rows of 4 x channels.
+  Rows patches(std::span<const float> latents, const Share& image) const;
+  SequenceRanks::Call call(std::uint32_t heads, std::uint32_t dim) const;
+  // Of each prompt the latents that `proj` makes of x, normed, scaled and shifted by what `norm` says of the
+  // condition (scale, then shift: Diffusers' AdaLayerNormContinuous).
+  std::vector<std::vector<float>> finish(const TowerLinear& norm, const TowerLinear& proj,
+                                         const Rows& condition, const PerRank& x, SequenceRanks& ranks) const;
+  // Of each prompt the latents of rows [tokens, 4 x channels] of the ranks.
+  std::vector<std::vector<float>> unpatched(const PerRank& rows, SequenceRanks& ranks) const;
+
+ private:
+  std::uint32_t count() const { return text_ + grid_[1] * grid_[2]; }
+
+  LatentShape shape_;
+  std::uint32_t text_;
+  attention::GridSize grid_;
+};
+
+// Of text or image; of a block of one stream there is no `out`, `up` is FLUX's proj_mlp, `down` its proj_out.
+struct JointStream {
+  TowerLinear modulation, q, k, v, out, up, down;
+  Rows norm_q, norm_k;
+};
+// x through a block; streams: text's, then image's. `condition`: what the modulations see.
+void forward_joint(const std::array<JointStream, 2>& block, const Rows& condition,
+                   const SequenceRanks::Call& call, const std::vector<JointTokens>& tokens, PerRank& x,
+                   SequenceRanks& ranks);
+
+}  // namespace tpsim::rank
