@@ -68,7 +68,7 @@ struct PipelineArgs : OutputArgs {
   ResidencyAsked residency;
   AttentionAsked attention;
   SamplingAsked sampling;
-  std::optional<bool> compile, vae_tiling, vae_parallel;
+  std::optional<bool> compile, vae_tiling, vae_strips;
   // bf16, fp16 or fp32; empty: the pipeline's.
   std::string dit_precision, image_encoder_precision, vae_precision, vae_decode_precision;
   std::vector<std::string> text_encoder_precisions;

@@ -98,7 +98,10 @@ void declare_execution(FlagSet& flags, PipelineArgs& args) {
   flags.group("Execution");
   flags.add_boolean("--enable-torch-compile", "compiled transformer", args.compile);
   flags.add_boolean("--vae-tiling", "the VAE decodes tile by tile", args.vae_tiling);
-  flags.add_boolean("--vae-sp", "GPUs of a sequence share the VAE's work", args.vae_parallel);
+  flags.add_boolean("--vae-config.use-parallel-decode",
+                    "the GPUs of a request share decoding by strips of rows, where SGLang's VAE can (default "
+                    "true)",
+                    args.vae_strips);
   flags.add_value("--dit-precision", "TYPE",
                   "of the transformer: bf16, fp16 or fp32 (default: the pipeline's)",
                   word({std::begin(kPrecisions), std::end(kPrecisions)}, args.dit_precision));

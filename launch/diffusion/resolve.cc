@@ -210,9 +210,9 @@ ResolvedPipeline resolve(const PipelineArgs& args, const Pipeline& pipeline) {
               .compile = args.compile.value_or(false),
               .computed_share = computed_share(sampling, out.request.steps, out.notes),
               .vae_tiling = args.vae_tiling.value_or(false),
-              .vae_parallel = args.vae_parallel.value_or(false),
               .vae_fp32 = args.vae_decode_precision == "fp32" ||
-                          (args.vae_decode_precision.empty() && args.vae_precision == "fp32")};
+                          (args.vae_decode_precision.empty() && args.vae_precision == "fp32"),
+              .vae_strips = args.vae_strips.value_or(true)};
   if (p.cfg > 1 && !out.request.guided)
     out.notes.push_back("the request is not guided: GPUs of guidance compute the same pass twice");
   return out;

@@ -50,6 +50,13 @@ struct VaeRates {
 };
 inline constexpr VaeRates kVae2d{.convolution = 0.76, .fp32 = 0.55, .traffic = 6.7, .fp32_traffic = 3.75};
 inline constexpr VaeRates kVaeWan{.convolution = 1, .fp32 = 0.48, .traffic = 6.2, .fp32_traffic = 3.5};
+// SGLang's own classes of Wan's and Qwen-Image's VAEs, which fuse norms and activations
+// (tests/calibration/measured/h100-sxm_vae.json, one GPU).
+inline constexpr VaeRates kVaeWanFused{.convolution = 1, .fp32 = 0.48, .traffic = 4.5, .fp32_traffic = 2.6};
+// What the exchange of rows between strips takes, of each convolution and, of Wan's, of each frame of
+// latents: two H200s decode 6, 7 and 21 in 44, 50 and 37 % of the time of one more than half of it (the same
+// file).
+inline constexpr double kStripSeconds = 0.2e-3;
 inline constexpr VaeRates kVaeLtx{.convolution = 1, .fp32 = 0.48, .traffic = 5.5, .fp32_traffic = 3.1};
 // All frames at once, padded before each convolution.
 inline constexpr VaeRates kVaeHunyuan{

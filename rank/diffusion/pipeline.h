@@ -73,11 +73,13 @@ struct PipelinePlan {
   std::map<std::string, Attention, std::less<>> attention;  // by component
   bool compile = false;                                     // --enable-torch-compile
   double computed_share = 1;                                // of the steps (TeaCache, Cache-DiT)
-  bool vae_tiling = false, vae_parallel = false, vae_fp32 = false;
+  bool vae_tiling = false, vae_fp32 = false;
+  bool vae_strips = true;      // --vae-config.use-parallel-decode
+  bool diffusers_vae = false;  // Diffusers' class, as some were measured, not SGLang's
 };
 
 // "self_attention", "cross_attention", "gemm", "elementwise", "ulysses all-to-all", "ring", "kv gather",
-// "cfg gather", "all-reduce", "convolution", "offload".
+// "cfg gather", "all-reduce", "convolution", "strips", "offload".
 struct OperatorShare {
   std::string name;
   double seconds = 0, flops = 0, bytes = 0, kernels = 0;

@@ -20,7 +20,7 @@ constexpr double kReferenceArea =
 constexpr double kVisionPatch = 14, kMergedPatches = 4;  // of Qwen2.5-VL, a side; patches a token
 constexpr double kAudioLatents = 25;  // a second (LTX-2: 16 kHz, hops of 160, 4 of them a latent)
 
-PassSetting vae_pass(const VaeConfig& vae, double bytes) {
+PassSetting vae_pass(const VaeConfig& vae, double bytes, bool diffusers) {
   PassSetting setting;
   setting.fp32 = bytes == 4;
   switch (vae.kind) {
@@ -28,7 +28,7 @@ PassSetting vae_pass(const VaeConfig& vae, double bytes) {
       setting.vae = &constants::kVae2d;
       break;
     case VaeConfig::Kind::kWan:
-      setting.vae = &constants::kVaeWan;
+      setting.vae = diffusers ? &constants::kVaeWan : &constants::kVaeWanFused;
       break;
     case VaeConfig::Kind::kHunyuan:
       setting.vae = &constants::kVaeHunyuan;
@@ -75,7 +75,11 @@ class PipelineCost::Impl {
   StageCost encode(const GenerationRequest& request, ComponentKind kind, std::string name) const;
   StageCost encode_images(const GenerationRequest& request) const;
   StageCost denoise(const GenerationRequest& request, double& step_seconds) const;
-  PassSetting vae_setting(double bytes) const { return vae_pass(config_.parts->vae, bytes); }
+  PassSetting vae_setting(double bytes) const {
+    return vae_pass(config_.parts->vae, bytes, plan_.diffusers_vae);
+  }
+  PassCost vae_pass_cost(const OperatorList& list, double bytes, const LatentShape& latents,
+                         double strips) const;
   void hold(StageCost& stage, std::string_view running, double live) const {
     stage.peak_bytes = std::max(stage.peak_bytes, placement_.held_bytes(running) + live);
   }
@@ -227,14 +231,34 @@ StageCost PipelineCost::Impl::encode_text(const GenerationRequest& request) cons
   return encode(request, ComponentKind::kTextEncoder, sees ? "ImageEncodingStage" : "TextEncodingStage");
 }
 
+// Strips of rows exchange their edges before each convolution, Wan's for each frame of latents.
+PassCost PipelineCost::Impl::vae_pass_cost(const OperatorList& list, double bytes, const LatentShape& latents,
+                                           double strips) const {
+  PassCost pass = price_.price(list, vae_setting(bytes));
+  if (strips == 1) return pass;
+  double convolutions = 0;
+  for (const OperatorShare& o : pass.operators) {
+    if (o.name == "convolution") convolutions += o.kernels;
+  }
+  const double rounds = config_.parts->vae.kind == VaeConfig::Kind::kWan ? latents.frames : 1;
+  KernelCost exchange;
+  exchange.seconds = constants::kStripSeconds * convolutions * rounds;
+  pass.add("strips", exchange);
+  pass.device += exchange.seconds;
+  pass.seconds += exchange.seconds;
+  return pass;
+}
+
 StageCost PipelineCost::Impl::encode_images(const GenerationRequest& request) const {
   const PipelineParts& parts = *config_.parts;
   StageCost stage = named("ImageVAEEncodingStage", parts.vae_name);
   const PipelineComponent& c = placement_.component(parts.vae_name);
-  const auto run = [&](const LatentShape& latents, double times) {
+  const auto run = [&](LatentShape latents, double times) {
     OperatorList list;
+    const double strips = parts.vae.strip_encoder ? plan_.sp() : 1;
+    latents.height = part(latents.height, strips);
     write_vae_encoder(parts.vae, 1, latents, list);
-    const PassCost pass = price_.price(list, vae_setting(c.bytes_per_parameter));
+    const PassCost pass = vae_pass_cost(list, c.bytes_per_parameter, latents, strips);
     placement_.run(c, pass, times, stage);
     hold(stage, parts.vae_name, vae_live_bytes(parts.vae, latents, false, c.bytes_per_parameter));
   };
@@ -257,11 +281,15 @@ StageCost PipelineCost::Impl::decode(const GenerationRequest& request) const {
   const double bytes = plan_.vae_fp32 ? 4 : parts.vae_decode_bytes;
   OperatorList list;
   const double batch = std::max<std::uint32_t>(1, request.outputs);
-  // In parallel, each GPU decodes a strip of rows.
-  const double gpus = plan_.vae_parallel ? plan_.num_gpus / plan_.dp : 1;
-  latents.height = part(latents.height, gpus);
+  // should_use_spatial_shard_parallel_decode (configs/models/vaes/base.py): the GPUs of a request, a strip
+  // each.
+  double strips = plan_.vae_strips && parts.vae.strip_latents > 0 ? plan_.num_gpus / plan_.dp : 1;
+  if (latents.height < strips ||
+      std::floor(batch * latents.frames * latents.height * latents.width / strips) < parts.vae.strip_latents)
+    strips = 1;
+  latents.height = part(latents.height, strips);
   write_vae_decoder(parts.vae, batch, latents, list);
-  const PassCost pass = price_.price(list, vae_setting(bytes));
+  const PassCost pass = vae_pass_cost(list, bytes, latents, strips);
   placement_.run(placement_.component(parts.vae_name), pass, 1, stage);
   LatentShape held = latents;
   // Tiles of 256 pixels and 16 frames (configs/models/vaes/base.py), which HunyuanVideo's and LTX-2's VAEs go

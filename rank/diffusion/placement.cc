@@ -42,8 +42,9 @@ double Placement::weight_bytes(const PipelineComponent& c) const {
   return static_cast<double>(c.parameters) * c.bytes_per_parameter / gpus_of(c);
 }
 
-// Without the tables that lie outside of the layers, which stay: T5's on the host (host_resident_table_names
-// of its class), others' on the GPU.
+// Without the tables that lie outside of the layers, which stay: T5's on the host unless it is cut
+// (host_resident_table_names of its class; _host_resident_tables of layerwise_offload.py), others' on the
+// GPU.
 double Placement::streamed_bytes(const PipelineComponent& c) const {
   const EncoderConfig* const e = encoder(c);
   if (e == nullptr) return weight_bytes(c);
@@ -67,11 +68,12 @@ double Placement::held_bytes(std::string_view running) const {
         if (c.name == running) bytes += weights;
         break;
       case Residency::kLayerwiseOffload: {
-        // One layer at work, one on its way, and what is outside of the layers.
+        // What is outside of the layers, the first layer, which is fetched ahead of the next use, and while
+        // it runs one layer at work and one on its way (layerwise_offload.py).
         const double layers = streamed_bytes(c);
         const EncoderConfig* const e = encoder(c);
-        if (e == nullptr || e->kind != EncoderConfig::Kind::kT5) bytes += weights - layers;
-        if (c.name == running) bytes += 2 * layers / std::max<std::uint32_t>(1, c.layers);
+        if (e == nullptr || e->kind != EncoderConfig::Kind::kT5 || gpus_of(c) > 1) bytes += weights - layers;
+        bytes += (c.name == running ? 2 : 1) * layers / std::max<std::uint32_t>(1, c.layers);
         break;
       }
     }

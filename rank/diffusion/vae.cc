@@ -12,14 +12,17 @@ using VaeKind = VaeConfig::Kind;
 struct VaeRow {
   std::string_view class_name;
   VaeKind kind;
+  // auto_parallel_decode_prefers_spatial_shard() and use_parallel_encode of SGLang's configs/models/vaes.
+  std::uint32_t strip_latents = 0;
+  bool strip_encoder = false;
 };
 constexpr VaeRow kVaes[] = {
     {"AutoencoderKL", VaeKind::k2d},
     {"AutoencoderKLFlux2", VaeKind::k2d},
-    {"AutoencoderKLWan", VaeKind::kWan},
+    {"AutoencoderKLWan", VaeKind::kWan, 4096, true},
     {"AutoencoderKLQwenImage", VaeKind::kWan},
     {"AutoencoderKLHunyuanVideo", VaeKind::kHunyuan},
-    {"AutoencoderKLLTX2Video", VaeKind::kLtx},
+    {"AutoencoderKLLTX2Video", VaeKind::kLtx, 1024},
 };
 
 const VaeRow* find_vae(std::string_view name) {
@@ -233,6 +236,8 @@ VaeConfig read_vae(const std::string& class_name, const ConfigReader& config) {
   if (row == nullptr) throw_user_error("{}: no VAE {}", config.where(), class_name);
   VaeConfig vae;
   vae.kind = row->kind;
+  vae.strip_latents = row->strip_latents;
+  vae.strip_encoder = row->strip_encoder;
   switch (vae.kind) {
     case VaeKind::k2d:
     case VaeKind::kHunyuan:

@@ -21,6 +21,9 @@ struct VaeConfig {
   std::vector<bool> temporal;  // levels whose downsampling halves frames
   bool residual = false;       // Wan 2.2's blocks
   std::uint32_t spatial_stride = 8, temporal_stride = 1;
+  // Latents of a GPU's strip of rows from which the GPUs of a request share decoding so; 0: they never do.
+  std::uint32_t strip_latents = 0;
+  bool strip_encoder = false;  // the GPUs of a sequence share encoding so
 };
 
 bool is_vae(const std::string& class_name);

@@ -20,6 +20,7 @@
 #include "launch/lab/measurements/published_generations.h"
 #include "proto/base/error.h"
 #include "rank/cost/hardware.h"
+#include "rank/diffusion/calibration.h"
 
 namespace tpsim::launch {
 namespace {
@@ -70,7 +71,9 @@ Predicted predict_generation(const PublishedGeneration& row, TimedPart part) {
   if (part == TimedPart::kEndToEnd || part == TimedPart::kDenoising || part == TimedPart::kStep)
     out.traits =
         generation_traits(pipeline.config, resolved.plan, resolved.request, pipeline.hardware.name());
-  if (part == TimedPart::kEndToEnd) out.peak_gib = generation.cost.peak_bytes / kGib;
+  // What is published is what PyTorch allocates, without CUDA's context.
+  if (part == TimedPart::kEndToEnd)
+    out.peak_gib = (generation.cost.peak_bytes - rank::diffusion::kContextBytes) / kGib;
   const auto of_transformer = std::ranges::find(resolved.attention, "transformer", &AttentionRow::component);
   if (of_transformer != resolved.attention.end()) out.backend = of_transformer->backend;
   return out;

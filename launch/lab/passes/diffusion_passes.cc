@@ -131,6 +131,7 @@ void predict_component(const json& row, const proto::HardwareProfile& hardware, 
   out.set_settings(fp32 ? "fp32" : "bf16");
   if (what == "wan vae decode") {
     plan.vae_fp32 = fp32;
+    plan.diffusers_vae = true;
     set(*out.mutable_ms(), *ms,
         rank::PipelineCost(config, plan, hardware).decode(request_of(text_of(row, "case"))).seconds);
   } else if (what == "umt5-xxl encoder") {

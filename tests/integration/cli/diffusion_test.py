@@ -162,9 +162,10 @@ class BadPipelines(Pipelines):
     def test_what_is_not_simulated_is_refused(self):
         for words in ("--use-fsdp-inference", "--nnodes 2", "--quantization fp8", "--lora-path x", "--backend diffusers",
                       "--enable-teacache", "--enable-spectrum", "--transformer-path x", "--enable-breakable-cuda-graph",
-                      "--vae-config.use-parallel-decode"):
+                      "--vae-config.use-tiling false"):
             self.refused("generate", [*WAN, *words.split()], words.split()[0])
-        for words in ("--use-fsdp-inference false", "--nnodes 1", "--backend auto", "--vae-slicing false"):
+        for words in ("--use-fsdp-inference false", "--nnodes 1", "--backend auto", "--vae-slicing false", "--vae-sp true",
+                      "--vae-config.use-parallel-decode false", "--vae-config.parallel-decode-mode auto"):
             done = self.tpsim("generate", *WAN, *words.split())
             self.assertEqual(done.returncode, 0, done.stderr)
 
