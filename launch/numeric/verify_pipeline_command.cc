@@ -76,7 +76,8 @@ void declare_pipeline_flags(FlagSet& flags, VerifyPipelineArgs& args) {
                   count(args.plan.size.prompt_tokens, 1, kMostSize));
   flags.add_value("--num-inference-steps", "N", "of the denoising loop (default 4)",
                   count(args.plan.size.steps, 1, kMostSize));
-  flags.add_value("--guidance-scale", "X", "classifier-free guidance runs above 1 (default 5)",
+  flags.add_value("--guidance-scale", "X",
+                  "classifier-free guidance runs above 1, of Z-Image above 0 (default 5)",
                   real(args.guidance, 0, true, 1000, true));
   flags.add_value("--seed", "N", "of latents and embeddings (default 1)",
                   count(args.plan.size.seed, 0, 1U << 31));
@@ -141,12 +142,12 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
     for (const rank::HeadBackend* const backend : rank::head_backends())
       plan.backends.emplace_back(backend->name);
   }
-  const bool guided = pipeline.denoiser->guided() &&
-                      (plan.reference ? plan.reference->size.guidance : plan.size.guidance) > 1;
+  const bool guided =
+      pipeline.denoiser->guided(plan.reference ? plan.reference->size.guidance : plan.size.guidance);
   if (args.cfg_parallel.value_or(false) && !guided)
     throw_user_error(
-        "--enable-cfg-parallel: guidance takes no second pass here (--guidance-scale up to 1, or a model "
-        "that is given it as an input)");
+        "--enable-cfg-parallel: guidance takes no second pass here (--guidance-scale is too small, or "
+        "the model is given it as an input)");
   const bool many = session.num_processes() > 1;
   const std::uint32_t most = args.num_gpus.value_or(many ? session.num_processes() : 8);
   for (std::uint32_t ranks = many ? most : 1; ranks < most; ranks *= 2)

@@ -42,6 +42,11 @@ QWEN = {"_class_name": "QwenImageTransformer2DModel", "patch_size": 2, "in_chann
         "num_layers": 2, "attention_head_dim": 8, "num_attention_heads": 8, "joint_attention_dim": 20,
         "guidance_embeds": False, "axes_dims_rope": [2, 4, 2]}
 
+Z_IMAGE = {"_class_name": "ZImageTransformer2DModel", "all_patch_size": [2], "all_f_patch_size": [1], "in_channels": 4,
+           "dim": 48, "n_layers": 2, "n_refiner_layers": 1, "n_heads": 8, "n_kv_heads": 8, "norm_eps": 1e-5,
+           "qk_norm": True, "cap_feat_dim": 20, "rope_theta": 256.0, "t_scale": 1000.0, "axes_dims": [2, 2, 2],
+           "axes_lens": [128, 64, 64]}
+
 # NAME: (pipeline, transformer's config, scheduler's, shape of the latents)
 PIPELINES = {
     "wan": ("WanPipeline", WAN, UNIPC, [4, 3, 6, 10]),
@@ -53,6 +58,7 @@ PIPELINES = {
     "qwen-image": ("QwenImagePipeline", QWEN,
                    {**DYNAMIC, "shift": 1.0, "max_shift": 0.9, "max_image_seq_len": 8192, "shift_terminal": 0.02},
                    [4, 1, 10, 14]),
+    "z-image": ("ZImagePipeline", Z_IMAGE, {**EULER, "shift": 6.0}, [4, 1, 10, 12]),
 }
 
 
@@ -143,6 +149,27 @@ class QwenImage(Image):
         return both * (torch.norm(conditional, dim=-1, keepdim=True) / torch.norm(both, dim=-1, keepdim=True))
 
 
+class ZImage:
+    """As pipelines/z_image/pipeline_z_image.py has them."""
+
+    def __init__(self, transformer, scheduler, shape):
+        self.transformer = transformer
+        scheduler.set_timesteps(sigmas=torch.linspace(1.0, 1 / STEPS, STEPS).tolist())
+        self.latents = seeded("latents", shape)
+        self.prompts = [seeded(which, [TEXT_TOKENS, transformer.config.cap_feat_dim])
+                        for which in ("prompt", "negative_prompt")]
+
+    def one(self, latents, t, which=0):
+        return -self.transformer([latents], (1000 - t.expand(1)) / 1000, [self.prompts[which]], return_dict=False)[0][0]
+
+    def guided(self, latents, t):
+        conditional, other = self.one(latents, t), self.one(latents, t, 1)
+        return conditional + GUIDANCE * (conditional - other)
+
+    def unpacked(self, latents):
+        return latents
+
+
 @torch.no_grad()
 def record(name):
     pipeline, config, scheduler_config, shape = PIPELINES[name]
@@ -153,7 +180,8 @@ def record(name):
         values = diffusion_weights.weight(key, shapes[key])
         tensor.copy_(torch.tensor(values, dtype=torch.float32).reshape(tensor.shape))
     scheduler = make(scheduler_config)
-    loop = {"WanPipeline": Wan, "FluxPipeline": Flux, "QwenImagePipeline": QwenImage}[pipeline](transformer, scheduler, shape)
+    kind = {"WanPipeline": Wan, "FluxPipeline": Flux, "QwenImagePipeline": QwenImage, "ZImagePipeline": ZImage}[pipeline]
+    loop = kind(transformer, scheduler, shape)
     latents = loop.latents
     first = loop.one(latents, scheduler.timesteps[0])
     for t in scheduler.timesteps:

@@ -8,7 +8,7 @@
 
 namespace tpsim::rank {
 
-extern const DenoiserFamily kFluxDenoiser, kQwenImageDenoiser, kWanDenoiser;
+extern const DenoiserFamily kFluxDenoiser, kQwenImageDenoiser, kWanDenoiser, kZImageDenoiser;
 
 void Denoiser::guide(const LatentShape&, float guidance, std::span<const float> other,
                      std::vector<float>& prompt) const {
@@ -16,7 +16,8 @@ void Denoiser::guide(const LatentShape&, float guidance, std::span<const float> 
 }
 
 std::unique_ptr<Denoiser> load_denoiser(const ConfigReader& config, const TensorSource& source) {
-  static const DenoiserFamily* const families[] = {&kWanDenoiser, &kFluxDenoiser, &kQwenImageDenoiser};
+  static const DenoiserFamily* const families[] = {&kWanDenoiser, &kFluxDenoiser, &kQwenImageDenoiser,
+                                                   &kZImageDenoiser};
   const std::string name = config.text("_class_name", "");
   std::vector<std::string_view> names;
   for (const DenoiserFamily* const family : families) {

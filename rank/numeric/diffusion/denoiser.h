@@ -37,8 +37,8 @@ class Denoiser {
   virtual std::uint32_t text_size() const = 0;
   // Of the prompt as a whole; 0: there is none.
   virtual std::uint32_t pooled_size() const { return 0; }
-  // Whether guidance takes a pass without the prompt; else it is an input, or none.
-  virtual bool guided() const { return true; }
+  // Whether this much guidance takes a pass without the prompt; else it is an input, or none.
+  virtual bool guided(float guidance) const { return guidance > 1; }
   // Tokens of the latents, where the pipeline gives its scheduler sigmas from 1 to 1 / steps; 0: it leaves
   // them to the scheduler.
   virtual std::uint32_t schedule_tokens(const LatentShape&) const { return 0; }

@@ -180,7 +180,7 @@ std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::u
 
 std::vector<float> denoise(const Denoiser& denoiser, FlowScheduler& scheduler, const LatentShape& shape,
                            std::vector<float> latents, const GuidedPrompt& prompt, SequenceRanks& ranks) {
-  const bool guided = prompt.guidance > 1 && denoiser.guided();
+  const bool guided = denoiser.guided(prompt.guidance);
   const std::vector<TextEmbeddings> texts = {prompt.prompt, prompt.negative};
   for (const float timestep : scheduler.timesteps()) {
     std::vector<std::vector<float>> passes;

@@ -34,7 +34,7 @@ std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::u
 
 struct GuidedPrompt {
   TextEmbeddings prompt, negative;
-  float guidance = 1;  // 1 and less, or not Denoiser::guided(): `negative` is not looked at
+  float guidance = 1;  // unless Denoiser::guided(), `negative` is not looked at
 };
 // Latents after all steps. Predictions are by Denoiser::guide(); with split.cfg 2 both passes are one.
 // REQUIRES: split.cfg is 1, or 2 where guidance takes two passes.

@@ -1,7 +1,9 @@
 // FLUX.1, as Diffusers' FluxTransformer2DModel has it: blocks of joint attention with a stream each for text
 // and image, then blocks of one stream, whose attention and MLP lie beside each other.
 #include <array>
-#include <memory>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -83,7 +85,7 @@ class Flux : public Denoiser {
   std::uint32_t channels() const override { return channels_; }
   std::uint32_t text_size() const override { return text_; }
   std::uint32_t pooled_size() const override { return pooled_; }
-  bool guided() const override { return false; }
+  bool guided(float /*guidance*/) const override { return false; }
   std::uint32_t schedule_tokens(const LatentShape& shape) const override { return shape[2] * shape[3] / 4; }
   std::array<std::uint32_t, 3> patch() const override { return kJointPatch; }
 

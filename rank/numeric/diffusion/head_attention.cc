@@ -60,6 +60,29 @@ void dense_part(const HeadCall& call, std::span<const std::uint8_t> keeps, Softm
   part.add(scores.data(), keys, values.data(), dim);
 }
 
+std::vector<float> dense_heads(const std::vector<float>& q, const std::vector<float>& k,
+                               const std::vector<float>& v, std::uint32_t heads, std::uint32_t dim,
+                               ThreadPool& pool) {
+  const std::size_t width = std::size_t{heads} * dim;
+  const auto rows = static_cast<std::uint32_t>(q.size() / width);
+  const auto keys = static_cast<std::uint32_t>(k.size() / width);
+  std::vector<float> out(q.size());
+  pool.parallel_for(heads, [&](std::uint32_t head, std::uint32_t) {
+    const std::size_t at = std::size_t{head} * dim;
+    SoftmaxPart part;
+    dense_part({.q = {q.data() + at, rows, width},
+                .k = {k.data() + at, keys, width},
+                .v = {v.data() + at, keys, width},
+                .dim = dim},
+               {}, part);
+    std::vector<float> result(std::size_t{rows} * dim);
+    divide(part, result.data());
+    for (std::uint32_t r = 0; r < rows; ++r)
+      std::copy_n(result.data() + std::size_t{r} * dim, dim, out.data() + r * width + at);
+  });
+  return out;
+}
+
 void divide(const SoftmaxPart& part, float* out) {
   for (std::size_t r = 0; r < part.sum.size(); ++r) {
     for (std::size_t i = 0; i < part.v_dim; ++i)

@@ -11,6 +11,7 @@
 #include "attention/diffusion/backend.h"
 #include "attention/diffusion/grid.h"
 #include "attention/math/softmax_part.h"
+#include "rank/linear/thread_pool.h"
 
 namespace tpsim::rank {
 
@@ -54,6 +55,10 @@ const HeadBackend& find_head_backend(std::string_view flag, std::string_view nam
 // The softmax over the keys of `call`, not yet divided: parts over other keys may be added (ring attention).
 // `keeps`: empty, or [q.count, k.count], nonzero where a query sees a key.
 void dense_part(const HeadCall& call, std::span<const std::uint8_t> keeps, attention::SoftmaxPart& part);
+// Of all heads, rows [count, heads x dim], over keys that the rank has itself.
+std::vector<float> dense_heads(const std::vector<float>& q, const std::vector<float>& k,
+                               const std::vector<float>& v, std::uint32_t heads, std::uint32_t dim,
+                               ThreadPool& pool);
 // out [rows, v_dim]
 void divide(const attention::SoftmaxPart& part, float* out);
 

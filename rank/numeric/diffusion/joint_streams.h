@@ -42,6 +42,7 @@ class JointSequence {
   JointSequence(const LatentShape& shape, std::uint32_t text);
 
   const attention::GridSize& grid() const { return grid_; }
+  std::uint32_t count() const { return text_ + grid_[1] * grid_[2]; }
   // Of local rank i, without turns.
   JointTokens tokens(std::uint32_t i, const SequenceRanks& ranks) const;
   // Rows of 4 x channels.
@@ -55,8 +56,6 @@ class JointSequence {
   std::vector<std::vector<float>> unpatched(const PerRank& rows, SequenceRanks& ranks) const;
 
  private:
-  std::uint32_t count() const { return text_ + grid_[1] * grid_[2]; }
-
   LatentShape shape_;
   std::uint32_t text_;
   attention::GridSize grid_;

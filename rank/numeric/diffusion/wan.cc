@@ -2,10 +2,6 @@
 // rotations by frame, row and column, cross attention to the text, and an MLP, modulated by the timestep.
 //
 // Not computed, and refused: image conditions (I2V) and a timestep for each token (TI2V).
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -213,27 +209,12 @@ class Wan : public Denoiser {
   void add_cross(const WanBlock& block, const std::vector<float>& text, std::vector<float>& x,
                  ThreadPool& pool) const {
     const auto rows = static_cast<std::uint32_t>(x.size() / width_);
-    const auto keys = static_cast<std::uint32_t>(text.size() / width_);
     std::vector<float> in = x;
     if (!block.norm2.weight.empty()) block.norm2.apply(x.data(), rows, in.data(), pool);
     const std::vector<float> q = normed(block.cross.q, block.cross.norm_q, in, pool),
                              k = normed(block.cross.k, block.cross.norm_k, text, pool),
                              v = product(block.cross.v, text, pool);
-    std::vector<float> met(x.size());
-    pool.parallel_for(heads_, [&](std::uint32_t head, std::uint32_t) {
-      const std::size_t at = std::size_t{head} * dim_;
-      attention::SoftmaxPart part;
-      dense_part({.q = {q.data() + at, rows, width_},
-                  .k = {k.data() + at, keys, width_},
-                  .v = {v.data() + at, keys, width_},
-                  .dim = dim_},
-                 {}, part);
-      std::vector<float> result(std::size_t{rows} * dim_);
-      divide(part, result.data());
-      for (std::uint32_t r = 0; r < rows; ++r)
-        std::copy_n(result.data() + std::size_t{r} * dim_, dim_, met.data() + std::size_t{r} * width_ + at);
-    });
-    const std::vector<float> sum = product(block.cross.out, met, pool);
+    const std::vector<float> sum = product(block.cross.out, dense_heads(q, k, v, heads_, dim_, pool), pool);
     add(x.data(), sum.data(), x.size());
   }
 

@@ -56,7 +56,7 @@ class Pipelines(Numeric):
 
     def test_diffusers_loop_by_every_split(self):
         for name, splits in (("wan", 16), ("wan-euler", 16), ("flux", 10), ("flux-schnell", 10),
-                             ("qwen-image", 16)):
+                             ("qwen-image", 16), ("z-image", 16)):
             folder = self.pipeline(name)
             rows = self.rows(folder, "--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa")
             self.assertEqual(len({split for split, *_ in rows}), splits)
@@ -75,6 +75,15 @@ class Pipelines(Numeric):
                 self.assertGreater(len(rows), 0)
                 for row in rows:
                     self.assertEqual(row, alone[row[:2]])  # as printed
+
+    def test_processes_of_images(self):
+        for name in ("qwen-image", "z-image"):
+            with self.subTest(name=name):
+                folder = self.pipeline(name)
+                flags = ["--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa",
+                         "--enable-cfg-parallel", "--num-gpus", "4"]
+                alone = [row for row in self.rows(folder, *flags) if row[0][0] == 4]
+                self.assertEqual(self.rows(folder, *flags, processes=2), alone)
 
     def test_backends_say_how_far_they_are_off(self):
         folder = self.pipeline("wan")
@@ -144,6 +153,12 @@ class Pipelines(Numeric):
                               ("--attention-backend-config", "--attention-backend-config", "sparsity=0.5")):
             with self.subTest(flags=flags):
                 self.refuse(folder, words, *flags)
+        for name, changes, words in (("qwen-image", {"zero_cond_t": True}, "zero_cond_t"),
+                                     ("qwen-image", {"axes_dims_rope": [2, 2, 2]}, "axes_dims_rope"),
+                                     ("z-image", {"siglip_feat_dim": 8}, "siglip_feat_dim"),
+                                     ("z-image", {"all_patch_size": [4]}, "all_patch_size")):
+            with self.subTest(name=name, changes=changes):
+                self.refuse(self.pipeline(name, transformer=changes), words)
         image = self.pipeline("flux")
         self.refuse(image, "of 1 frame")
         for words, *flags in (("video_sparse_attn", "--attention-backends", "video_sparse_attn"),

@@ -1,0 +1,304 @@
+// Z-Image, as Diffusers' ZImageTransformer2DModel has it: one stream of text and image, each refined by
+// blocks of its own before; both are padded to a multiple of 32 by a learned token, which everybody sees.
+// (SGLang 0.5.23 pads each rank's share of the image, ZImagePipelineConfig._build_zimage_sp_plan: there the
+// split adds keys. Here is what one GPU makes, by every split.)
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/base/ceil_div.h"
+#include "proto/base/error.h"
+#include "rank/linear/vector_ops.h"
+#include "rank/numeric/diffusion/denoiser.h"
+#include "rank/numeric/diffusion/denoiser_layers.h"
+#include "rank/numeric/diffusion/joint_streams.h"
+
+namespace tpsim::rank {
+namespace {
+
+// transformer_z_image.py: TimestepEmbedder, ADALN_EMBED_DIM, SEQ_MULTI_OF.
+constexpr std::uint32_t kTimeSize = 256, kTimeHidden = 1024, kMostCondition = 256, kMultiple = 32;
+
+using Turns = std::vector<Rotation>;
+
+std::uint32_t padding(std::uint32_t tokens) { return ceil_div(tokens, kMultiple) * kMultiple - tokens; }
+
+// Each row, a x b, becomes b x a: rows of patches have their channel last here.
+Rows transposed(const Rows& rows, std::uint32_t a, std::uint32_t b) {
+  Rows out(rows.size());
+  for (std::size_t at = 0; at < rows.size(); at += std::size_t{a} * b) {
+    for (std::uint32_t i = 0; i < a; ++i) {
+      for (std::uint32_t j = 0; j < b; ++j) out[at + j * a + i] = rows[at + i * b + j];
+    }
+  }
+  return out;
+}
+
+// The root mean square norm, times a factor of each column.
+Rows scaled(const Rows& x, const TowerNorm& norm, const float* factors) {
+  const auto width = static_cast<std::uint32_t>(norm.weight.size());
+  Rows weight(width), out(x.size());
+  for (std::uint32_t i = 0; i < width; ++i) weight[i] = norm.weight[i] * factors[i];
+  for (std::size_t at = 0; at < x.size(); at += width)
+    rms_norm(x.data() + at, width, weight.data(), 0, norm.eps, out.data() + at);
+  return out;
+}
+
+struct Block {
+  TowerLinear modulation;  // of refiners of text: none
+  TowerNorm before_attention, after_attention, before_mlp, after_mlp;
+  TowerLinear q, k, v, out, gate, up, down;
+  Rows norm_q, norm_k;
+};
+
+class ZImage : public Denoiser {
+ public:
+  ZImage(const ConfigReader& config, const TensorSource& source)
+      : heads_(config.number_or("n_heads", 30)),
+        width_(config.number_or("dim", 3840)),
+        dim_(width_ / heads_),
+        channels_(config.number_or("in_channels", 16)),
+        text_(config.number_or("cap_feat_dim", 2560)),
+        condition_(std::min(width_, kMostCondition)),
+        eps_(static_cast<float>(config.real("norm_eps", 1e-5, 0, 1))),
+        time_scale_(static_cast<float>(config.real("t_scale", 1000, 0, 1e6))),
+        axes_(read_rotary_axes(config, "axes_dims",
+                               {.sizes = {32, 48, 48}, .theta = config.real("rope_theta", 256, 1, 1e9)},
+                               dim_)) {
+    refuse_others(config);
+    const TowerReader reader(source, WeightType::kFp32, {""}, "x_pad_token");
+    const auto linear = [&](const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
+      return reader.whole(name, outputs, {inputs}, /*bias=*/true);
+    };
+    image_in_ = linear("all_x_embedder.2-1", width_, 4 * channels_);
+    text_norm_ = reader.norm("cap_embedder.0", text_, eps_, /*rms=*/true);
+    text_in_ = linear("cap_embedder.1", width_, text_);
+    time_ = {.first = linear("t_embedder.mlp.0", kTimeHidden, kTimeSize),
+             .second = linear("t_embedder.mlp.2", condition_, kTimeHidden)};
+    image_padding_ = reader.tensor("x_pad_token", {1, width_});
+    text_padding_ = reader.tensor("cap_pad_token", {1, width_});
+    const auto read = [&](const std::string& name, const char* key, std::uint32_t otherwise, bool modulated) {
+      std::vector<Block> out;
+      for (std::uint32_t i = 0; i < config.number_or(key, otherwise, 0); ++i)
+        out.push_back(read_block(reader, name + "." + std::to_string(i) + ".", modulated));
+      return out;
+    };
+    image_refiner_ = read("noise_refiner", "n_refiner_layers", 2, true);
+    text_refiner_ = read("context_refiner", "n_refiner_layers", 2, false);
+    blocks_ = read("layers", "n_layers", 30, true);
+    last_scale_ = linear("all_final_layer.2-1.adaLN_modulation.1", width_, condition_);
+    last_ = linear("all_final_layer.2-1.linear", 4 * channels_, width_);
+  }
+
+  std::uint32_t channels() const override { return channels_; }
+  std::uint32_t text_size() const override { return text_; }
+  std::uint32_t schedule_tokens(const LatentShape& shape) const override { return shape[2] * shape[3] / 4; }
+  std::array<std::uint32_t, 3> patch() const override { return kJointPatch; }
+
+  // pipeline_z_image.py, and SGLang's ZImageCFGPolicy: guidance counts from the prompt's own prediction.
+  bool guided(float guidance) const override { return guidance > 0; }
+  void guide(const LatentShape&, float guidance, std::span<const float> other,
+             std::vector<float>& prompt) const override {
+    for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] += guidance * (prompt[i] - other[i]);
+  }
+
+  std::vector<std::vector<float>> forward(const LatentShape& shape, std::span<const float> latents,
+                                          float timestep, float /*guidance*/,
+                                          std::span<const TextEmbeddings> texts,
+                                          SequenceRanks& ranks) const override {
+    ThreadPool& pool = ranks.pool();
+    Rows condition = time_(sinusoids((1000 - timestep) / 1000 * time_scale_, kTimeSize), pool);
+    // The image's padding lies before it, where tokens in front of the grid are.
+    const std::uint32_t text = texts.front().tokens + padding(texts.front().tokens);
+    const attention::GridSize grid = JointSequence(shape, 0).grid();
+    const std::uint32_t pads = padding(grid[1] * grid[2]);
+    const JointSequence image(shape, pads), whole(shape, text + pads);
+
+    Turns text_turns;
+    for (std::uint32_t t = 0; t < text; ++t)
+      text_turns.push_back(rotation({static_cast<std::int32_t>(t) + 1, 0, 0}, axes_));
+    const Turns image_turns = concatenated(
+        Turns(pads, rotation({}, axes_)),
+        rotations({0, grid[1] * grid[2]}, grid, axes_, {static_cast<std::int32_t>(text) + 1, 0, 0}));
+    const std::vector<Rows> images =
+        ranks.gather(refined_image(latents, condition, image, image_turns, ranks), image.count(), width_);
+    const Turns turns = concatenated(text_turns, image_turns);
+    std::vector<Rows> refined(texts.size());  // the same on each rank: once for those of a process
+    PerRank x(ranks.local());
+    std::vector<Turns> own(ranks.local());
+    for (std::uint32_t i = 0; i < ranks.local(); ++i) {
+      const std::uint32_t prompt = ranks.prompt(i);
+      const Share share = ranks.tokens(i, whole.count());
+      if (refined[prompt].empty()) refined[prompt] = refined_text(texts[prompt], text_turns, pool);
+      own[i] = turns_of(turns, share);
+      x[i] = rows_of(concatenated(refined[prompt], images[prompt]), width_, share);
+    }
+    for (const Block& block : blocks_) forward_block(block, condition, whole, own, x, ranks);
+
+    activate(TowerActivation::kSilu, condition.data(), condition_);
+    const Rows scale = product(last_scale_, condition, pool), shift(width_);
+    PerRank rows;
+    for (const Rows& each : x) {
+      Rows normed = modulated(each, width_, kJointEps, shift.data(), scale.data());
+      rows.push_back(transposed(product(last_, normed, pool), 4, channels_));
+    }
+    std::vector<std::vector<float>> out = whole.unpatched(rows, ranks);
+    for (std::vector<float>& prediction : out) {  // the pipeline takes what is opposite
+      for (float& value : prediction) value = -value;
+    }
+    return out;
+  }
+
+ private:
+  void refuse_others(const ConfigReader& config) const {
+    if (width_ % heads_ != 0 || config.number_or("n_kv_heads", heads_) != heads_)
+      throw_user_error("{}: keys \"dim\" and \"n_kv_heads\" must be a multiple of n_heads, {}, and the same",
+                       config.where(), heads_);
+    if (config.has("siglip_feat_dim"))
+      throw_user_error("{}: key \"siglip_feat_dim\" is given; conditions of images are not computed",
+                       config.where());
+    if (!config.flag("qk_norm", true))
+      throw_user_error("{}: key \"qk_norm\" is false, which is not computed; true is", config.where());
+    for (const auto& [key, patch] : {std::pair("all_patch_size", 2), std::pair("all_f_patch_size", 1)}) {
+      if (config.has(key) && config.json().at(key) != Json::array({patch}))
+        throw_user_error("{}: key \"{}\" must be [{}]: no other is computed", config.where(), key, patch);
+    }
+  }
+
+  Block read_block(const TowerReader& reader, const std::string& at, bool modulated) const {
+    const auto hidden = static_cast<std::uint32_t>(width_ / 3.0 * 8);  // as Python rounds it
+    const auto linear = [&](const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
+      return reader.whole(at + name, outputs, {inputs}, /*bias=*/false);
+    };
+    const auto norm = [&](const std::string& name) { return reader.norm(at + name, width_, eps_, true); };
+    Block out{.modulation = {},
+              .before_attention = norm("attention_norm1"),
+              .after_attention = norm("attention_norm2"),
+              .before_mlp = norm("ffn_norm1"),
+              .after_mlp = norm("ffn_norm2"),
+              .q = linear("attention.to_q", width_, width_),
+              .k = linear("attention.to_k", width_, width_),
+              .v = linear("attention.to_v", width_, width_),
+              .out = linear("attention.to_out.0", width_, width_),
+              .gate = linear("feed_forward.w1", hidden, width_),
+              .up = linear("feed_forward.w3", hidden, width_),
+              .down = linear("feed_forward.w2", width_, hidden),
+              .norm_q = reader.tensor(at + "attention.norm_q.weight", {dim_}),
+              .norm_k = reader.tensor(at + "attention.norm_k.weight", {dim_})};
+    if (modulated)
+      out.modulation = reader.whole(at + "adaLN_modulation.0", 4 * width_, {condition_}, /*bias=*/true);
+    return out;
+  }
+
+  static Turns turns_of(const Turns& turns, const Share& share) {
+    const auto first = turns.begin() + static_cast<std::ptrdiff_t>(share.first);
+    return {first, first + static_cast<std::ptrdiff_t>(share.count)};
+  }
+
+  // Factors of a block's four norms: before and after attention, before and after the MLP.
+  std::array<Rows, 4> factors(const Block& block, const Rows& condition, ThreadPool& pool) const {
+    std::array<Rows, 4> out;
+    out.fill(Rows(width_, 1));
+    if (block.modulation.bias.empty()) return out;
+    const Rows table = product(block.modulation, condition, pool);
+    for (std::size_t i = 0; i < 4; ++i) {
+      for (std::uint32_t at = 0; at < width_; ++at) {
+        const float value = table[i * width_ + at];
+        out[i][at] = i % 2 == 0 ? 1 + value : std::tanh(value);
+      }
+    }
+    return out;
+  }
+
+  struct Heads {
+    Rows q, k, v;
+  };
+  Heads heads_of(const Block& block, const float* factor, const Turns& turns, const Rows& x,
+                 ThreadPool& pool) const {
+    const Rows in = scaled(x, block.before_attention, factor);
+    // Of these norms Diffusers' eps is its own, whatever norm_eps.
+    Heads out{headed(block.q, block.norm_q, 1e-5F, in, pool), headed(block.k, block.norm_k, 1e-5F, in, pool),
+              product(block.v, in, pool)};
+    turn_rows(turns, heads_, out.q);
+    turn_rows(turns, heads_, out.k);
+    return out;
+  }
+  void add_rest(const Block& block, const std::array<Rows, 4>& by, const Rows& met, Rows& x,
+                ThreadPool& pool) const {
+    const Rows attended = scaled(product(block.out, met, pool), block.after_attention, by[1].data());
+    add(x.data(), attended.data(), x.size());
+    const Rows in = scaled(x, block.before_mlp, by[2].data());
+    Rows gate = product(block.gate, in, pool);
+    const Rows up = product(block.up, in, pool);
+    silu_and_mul(gate.data(), up.data(), static_cast<std::uint32_t>(gate.size()), gate.data());
+    const Rows made = scaled(product(block.down, gate, pool), block.after_mlp, by[3].data());
+    add(x.data(), made.data(), x.size());
+  }
+  void forward_block(const Block& block, const Rows& condition, const JointSequence& sequence,
+                     const std::vector<Turns>& turns, PerRank& x, SequenceRanks& ranks) const {
+    const std::array<Rows, 4> by = factors(block, condition, ranks.pool());
+    PerRank q, k, v, met;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      Heads heads = heads_of(block, by[0].data(), turns[i], x[i], ranks.pool());
+      q.push_back(std::move(heads.q));
+      k.push_back(std::move(heads.k));
+      v.push_back(std::move(heads.v));
+    }
+    ranks.attend(sequence.call(heads_, dim_), q, k, v, met);
+    for (std::size_t i = 0; i < x.size(); ++i) add_rest(block, by, met[i], x[i], ranks.pool());
+  }
+
+  // Of each rank its tokens of the image, padding first.
+  PerRank refined_image(std::span<const float> latents, const Rows& condition, const JointSequence& image,
+                        const Turns& all, SequenceRanks& ranks) const {
+    PerRank x(ranks.local());
+    std::vector<Turns> turns(ranks.local());
+    for (std::uint32_t i = 0; i < ranks.local(); ++i) {
+      turns[i] = turns_of(all, ranks.tokens(i, image.count()));
+      const JointTokens tokens = image.tokens(i, ranks);
+      for (std::uint32_t t = 0; t < tokens.text.count; ++t)
+        x[i] = concatenated(std::move(x[i]), image_padding_);
+      const Rows patches = transposed(image.patches(latents, tokens.image), channels_, 4);
+      x[i] = concatenated(std::move(x[i]), product(image_in_, patches, ranks.pool()));
+    }
+    for (const Block& block : image_refiner_) forward_block(block, condition, image, turns, x, ranks);
+    return x;
+  }
+
+  // Every rank has the whole text, and nobody else's tokens are asked: dense whatever the backend.
+  Rows refined_text(const TextEmbeddings& text, const Turns& turns, ThreadPool& pool) const {
+    Rows normed = text.rows;
+    text_norm_.apply(normed.data(), text.tokens, normed.data(), pool);
+    Rows x = product(text_in_, normed, pool);
+    for (std::uint32_t t = text.tokens; t < turns.size(); ++t) x = concatenated(std::move(x), text_padding_);
+    for (const Block& block : text_refiner_) {
+      const std::array<Rows, 4> by = factors(block, {}, pool);
+      const Heads heads = heads_of(block, by[0].data(), turns, x, pool);
+      add_rest(block, by, dense_heads(heads.q, heads.k, heads.v, heads_, dim_, pool), x, pool);
+    }
+    return x;
+  }
+
+  const std::uint32_t heads_, width_, dim_, channels_, text_, condition_;
+  const float eps_, time_scale_;
+  const RotaryAxes axes_;
+  TowerLinear image_in_, text_in_, last_scale_, last_;
+  TowerNorm text_norm_;
+  Embedder time_;
+  Rows image_padding_, text_padding_;
+  std::vector<Block> image_refiner_, text_refiner_, blocks_;
+};
+
+}  // namespace
+
+extern const DenoiserFamily kZImageDenoiser;
+const DenoiserFamily kZImageDenoiser = {.class_name = "ZImageTransformer2DModel",
+                                        .load = make_denoiser<ZImage>};
+
+}  // namespace tpsim::rank
