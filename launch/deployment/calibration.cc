@@ -285,6 +285,10 @@ void write_calibration(const Deployment& run, bool queue_stated, proto::RunRepor
   if (decode_row.name != prefill_row.name) add_own(decode_row, decode_row.host_constant);
   for (const std::string_view name : decode_row.decode_constants) add_own(decode_row, name);
   for (const std::string& name : constants) add_constant(run, name, report);
+  if (run.speculation.assumed)
+    add_row(report, "speculation.acceptance")
+        .set_source(
+            fmt::format("assumed {}: {}", run.speculation.assumed->of, run.speculation.assumed->source));
   if (run.scheduler.launch_queue > 0) add_launch_queue(run, queue_stated, report);
   if (run.attention.kv_format == NumberFormat::kFp4E2M1)
     add_row(report, "attention.kv_cache.fp4_e2m1")

@@ -151,7 +151,7 @@ AcceptanceByStep read_accept_lengths(const std::string& path, std::uint32_t most
 }
 
 // Modeled ranks compute no tokens: somebody has to say how many drafts are right.
-void resolve_acceptance(const ServerArgs& server, Speculation& out) {
+void resolve_acceptance(const ServerArgs& server, const rank::ModelConfig& model, Speculation& out) {
   const SpeculationArgs& args = server.speculation;
   scheduler::SpeculationConfig& config = out.config;
   config.computed = server.numeric();
@@ -173,13 +173,22 @@ void resolve_acceptance(const ServerArgs& server, Speculation& out) {
     config.accepted = read_accept_lengths(args.accept_lengths_file, longest);
     return;
   }
-  if (args.accept_rates.empty())
+  std::vector<double> rates = args.accept_rates;
+  if (rates.empty() && out.draft) out.assumed = published_acceptance(model.architecture, out.draft->kind);
+  if (out.assumed) rates = {out.assumed->rate};
+  if (rates.empty())
     throw_user_error(
         "--speculative-accept-rates: is required by --speculative-algorithm {}, or "
         "--speculative-accept-lengths FILE: priced passes compute no tokens that could be verified",
         out.algorithm);
-  config.accepted = AcceptLengths::from_rates(args.accept_rates, chain ? longest - 1 : config.num_steps,
-                                              chain ? 1 : config.topk, config.num_draft_tokens);
+  const AcceptLengths lengths = AcceptLengths::from_rates(rates, chain ? longest - 1 : config.num_steps,
+                                                          chain ? 1 : config.topk, config.num_draft_tokens);
+  config.accepted = lengths;
+  if (out.assumed)
+    say(out.warnings,
+        "--speculative-accept-rates: nobody said how many drafts are right, and speed hangs on it; {:g} is "
+        "assumed, which keeps {:.2f} tokens a step, {} ({})",
+        out.assumed->rate, lengths.mean(), out.assumed->of, out.assumed->source);
 }
 
 // As the target's --quantization unless the flag says otherwise (server_args.py, speculative_draft_model_
@@ -360,7 +369,7 @@ Speculation resolve_speculation(const ServerArgs& server, const proto::HostProfi
   }
   out.config.follow(server.sglang_release, server.disable_overlap_schedule);
   if (out.draft) out.host = draft_host(out.config.v2 ? host.draft_v2() : host.draft_v1(), out.config.v2);
-  resolve_acceptance(server, out);
+  resolve_acceptance(server, model, out);
   if (server.numeric()) refuse_numeric(server, model, out);
   switch_off(server, out);
   return out;
@@ -407,6 +416,8 @@ void write_speculation(const ServerArgs& args, const Speculation& speculation, R
     out["speculative_ngram_max_bfs_breadth"] = std::to_string(given.ngram_max_bfs_breadth);
   }
   if (given.accept_from_trace) out["speculative_accept_rates"] = "trace";
+  if (speculation.assumed)
+    out["speculative_accept_rates"] = fmt::format("{:g} (assumed)", speculation.assumed->rate);
   if (!given.accept_rates.empty())
     out["speculative_accept_rates"] = fmt::format("{}", fmt::join(given.accept_rates, ","));
   if (!given.accept_lengths_file.empty()) out["speculative_accept_lengths"] = given.accept_lengths_file;

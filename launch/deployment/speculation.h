@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "attention/backend_description.h"
+#include "launch/deployment/acceptance.h"
 #include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
 #include "proto/host.pb.h"
@@ -37,8 +38,9 @@ struct Speculation {
   rank::DraftHost host;
   // --speculative-num-draft-tokens is not what was asked for: a chain verifies one more than it has steps.
   bool draft_tokens_adjusted = false;
-  std::uint32_t longest_accepted = 0;  // tokens that a request can keep of a step; modeled execution
-  bool verifies_with_prefill = true;   // --speculative-attention-mode
+  std::uint32_t longest_accepted = 0;          // tokens that a request can keep of a step; modeled execution
+  bool verifies_with_prefill = true;           // --speculative-attention-mode
+  std::optional<PublishedAcceptance> assumed;  // acceptance that nobody stated
   Switches switches;
   Notes notes, warnings;
 

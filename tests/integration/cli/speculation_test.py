@@ -1,6 +1,7 @@
 """Speculative decoding as SGLang's documentation starts it, and what a first try of it may get wrong."""
 
 import itertools
+import os
 
 from command_line import CommandLine, main
 
@@ -80,6 +81,34 @@ class Documented(CommandLine):
         self.assertLess(with_drafts["state_pool_slots"], plain["state_pool_slots"])
 
 
+class AssumedAcceptance(CommandLine):
+    """Launch lines as they are pasted: nobody says how many drafts are right."""
+
+    def run_of(self, *words):
+        done = self.tpsim("run", "--hardware", "h200-sxm", "--tp", "8", "--dataset-name", "random", "--num-prompts", "20",
+                          "--request-rate", "2", *words, "--report-dir", "out")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr, self.result(os.path.join(self.folder, "out"))
+
+    def test_what_was_published_is_taken_and_said(self):
+        for words, published, least, most in (
+                (["--model-path", "deepseek-v3", "--speculative-algorithm", "NEXTN"], "DeepSeek-R1", 2.6, 3.1),
+                (["--model-path", "zai-org/GLM-5-FP8", "--speculative-algorithm", "EAGLE"], "GLM-5", 3.2, 3.8),
+                (["--model-path", "llama-3.1-8b", "--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path",
+                  "eagle3-llama-3.1-8b"], "Llama 3.1 8B", 2.5, 4.5),
+                (["--model-path", "glm-4.5-air", "--speculative-algorithm", "EAGLE"], "of other models", 2.6, 3.6)):
+            said, result = self.run_of(*words)
+            self.assertIn("nobody said how many drafts are right", said)
+            self.assertIn(published, said)
+            self.assertTrue(least < result["accept_length"] < most, result["accept_length"])
+
+    def test_who_says_is_heard(self):
+        said, result = self.run_of("--model-path", "deepseek-v3", "--speculative-algorithm", "EAGLE",
+                                   "--speculative-accept-rates", "0.5")
+        self.assertNotIn("nobody said", said)
+        self.assertLess(result["accept_length"], 2.2)
+
+
 class FirstTries(CommandLine):
     def refused(self, *words, command="run"):
         done = self.tpsim(command, "--hardware", "h200-sxm", "--dataset-name", "random", "--num-prompts", "4", *words)
@@ -93,7 +122,8 @@ class FirstTries(CommandLine):
                 (["--model-path", "llama-3.1-8b", *eagle, *rates], "--speculative-draft-model-path: is required"),
                 (["--model-path", "llama-3.1-8b", "--speculative-algorithm", "EAGLE3", *rates],
                  "--speculative-draft-model-path: is required"),
-                (["--model-path", "deepseek-v3", "--tp", "8", *eagle], "--speculative-accept-rates: is required"),
+                (["--model-path", "llama-3.1-8b", "--speculative-algorithm", "NGRAM"],
+                 "--speculative-accept-rates: is required"),
                 (["--model-path", "deepseek-v3", "--tp", "8", *eagle, "--speculative-accept-rates", "1.2"],
                  "--speculative-accept-rates 1.2"),
                 (["--model-path", "deepseek-v3", "--tp", "8", *eagle, *rates, "--speculative-num-steps", "0"],
