@@ -71,6 +71,23 @@ std::vector<std::string> shell_words(std::string_view command, bool script) {
   return words;
 }
 
+std::string shell_command(std::span<const std::string> words) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-";
+  std::string line;
+  for (const std::string& word : words) {
+    if (!line.empty()) line += ' ';
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      line += word;
+      continue;
+    }
+    line += '\'';
+    for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += '\'';
+  }
+  return line;
+}
+
 bool drop_program(std::vector<std::string>& words) {
   constexpr std::array<std::string_view, 4> kModules = {"sglang.launch_server", "sglang_router.launch_router",
                                                         "sglang_router.launch_server", "serve"};

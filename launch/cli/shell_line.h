@@ -1,6 +1,7 @@
 // Launch lines as people have them: `VAR=1 python3 -m sglang.launch_server --model-path M \ --tp 8 # eight`.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,9 @@ namespace tpsim::launch {
 // and, of a `script`, comments and variables of the environment ($NAME, ${NAME}). Throws UserError for a
 // quote that is not closed, and for a variable that is not set.
 std::vector<std::string> shell_words(std::string_view command, bool script = false);
+
+// The words as a line that a shell makes them of again.
+std::string shell_command(std::span<const std::string> words);
 
 // Drops all up to the program whose flags follow: sglang.launch_server, `sglang serve`, sglang_router's two,
 // a path to one of them. False where none is named, or the first word is a flag, which leaves `words` as they

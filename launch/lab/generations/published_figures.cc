@@ -12,6 +12,7 @@
 
 #include "attention/diffusion/selection/diffusion_attention.h"
 #include "launch/cli/flag_command.h"
+#include "launch/cli/shell_line.h"
 #include "launch/diffusion/likely.h"
 #include "launch/diffusion/pipeline_args.h"
 #include "launch/diffusion/resolve.h"
@@ -66,7 +67,7 @@ Predicted predict_generation(const PublishedGeneration& row, TimedPart part) {
   const Generation generation = price(pipeline, resolved, resolved.request);
   Predicted out{.seconds = seconds_of(generation.cost, part),
                 .model = pipeline.config.name,
-                .command = fmt::format("{}", fmt::join(flags, " ")),
+                .command = shell_command(flags),
                 .uncalibrated = generation.cost.uncalibrated};
   if (part == TimedPart::kEndToEnd || part == TimedPart::kDenoising || part == TimedPart::kStep)
     out.traits =

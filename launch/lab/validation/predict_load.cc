@@ -16,6 +16,7 @@
 #include "attention/planned_backend.h"
 #include "attention/selection/registry.h"
 #include "attention/sparse_cost.h"
+#include "launch/cli/shell_line.h"
 #include "launch/deployment/deployment.h"
 #include "launch/lab/kernels/attention_rows.h"
 #include "launch/lab/kernels/compressed_rows.h"
@@ -49,7 +50,7 @@ proto::ValidatedRow describe(const MeasuredLoad& load) {
   row.set_load_kind(load.load_kind);
   row.set_settings(load.settings);
   if (load.setting_by_time) row.set_setting_by_time(true);
-  row.set_command(fmt::format("tpsim run {}", fmt::join(load.flags, " ")));
+  row.set_command("tpsim run " + shell_command(load.flags));
   row.set_file(load.file);
   return row;
 }
