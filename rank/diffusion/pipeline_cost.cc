@@ -289,7 +289,12 @@ StageCost PipelineCost::Impl::decode(const GenerationRequest& request) const {
     strips = 1;
   latents.height = part(latents.height, strips);
   write_vae_decoder(parts.vae, batch, latents, list);
-  const PassCost pass = vae_pass_cost(list, bytes, latents, strips);
+  PassCost pass = vae_pass_cost(list, bytes, latents, strips);
+  if (parts.vae.shares_tiles && plan_.vae_strips && plan_.sp() > 1) {
+    PassCost shared;  // parallel_tiled_decode (runtime/models/vaes/common.py)
+    shared.add(pass, 1.0 / plan_.sp());
+    pass = std::move(shared);
+  }
   placement_.run(placement_.component(parts.vae_name), pass, 1, stage);
   LatentShape held = latents;
   // Tiles of 256 pixels and 16 frames (configs/models/vaes/base.py), which HunyuanVideo's and LTX-2's VAEs go
@@ -388,6 +393,8 @@ GenerationCost PipelineCost::Impl::generate(const GenerationRequest& request) co
   if (plan_.kv_gather > 1) cost.uncalibrated.emplace_back("--kv-gather-degree: its host time");
   if (plan_.compile)
     cost.uncalibrated.emplace_back("--enable-torch-compile: a factor from FLUX.1 on an H100 (xDiT)");
+  if (parts.vae.shares_tiles && plan_.sp() > 1)
+    cost.uncalibrated.emplace_back("tiles of the VAE that GPUs share: evenly, without their overlaps");
   if (plan_.sp() > 2) cost.uncalibrated.emplace_back("sequence parallelism of more than two GPUs");
   return cost;
 }

@@ -15,13 +15,14 @@ struct VaeRow {
   // auto_parallel_decode_prefers_spatial_shard() and use_parallel_encode of SGLang's configs/models/vaes.
   std::uint32_t strip_latents = 0;
   bool strip_encoder = false;
+  bool shares_tiles = false;  // parallel_decode_mode "tiled" of the pipeline's configuration
 };
 constexpr VaeRow kVaes[] = {
     {"AutoencoderKL", VaeKind::k2d},
     {"AutoencoderKLFlux2", VaeKind::k2d},
     {"AutoencoderKLWan", VaeKind::kWan, 4096, true},
     {"AutoencoderKLQwenImage", VaeKind::kWan},
-    {"AutoencoderKLHunyuanVideo", VaeKind::kHunyuan},
+    {"AutoencoderKLHunyuanVideo", VaeKind::kHunyuan, 0, false, true},
     {"AutoencoderKLLTX2Video", VaeKind::kLtx, 1024},
 };
 
@@ -238,6 +239,7 @@ VaeConfig read_vae(const std::string& class_name, const ConfigReader& config) {
   vae.kind = row->kind;
   vae.strip_latents = row->strip_latents;
   vae.strip_encoder = row->strip_encoder;
+  vae.shares_tiles = row->shares_tiles;
   switch (vae.kind) {
     case VaeKind::k2d:
     case VaeKind::kHunyuan:

@@ -24,6 +24,7 @@ struct VaeConfig {
   // Latents of a GPU's strip of rows from which the GPUs of a request share decoding so; 0: they never do.
   std::uint32_t strip_latents = 0;
   bool strip_encoder = false;  // the GPUs of a sequence share encoding so
+  bool shares_tiles = false;   // they share the tiles that decoding goes by
 };
 
 bool is_vae(const std::string& class_name);
