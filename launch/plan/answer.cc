@@ -4,31 +4,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <cmath>
+#include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "launch/report/comparison.h"
 #include "launch/report/comparison_table.h"
-#include "launch/report/json_writer.h"
 #include "launch/report/text_table.h"
 #include "launch/simulation/launch_line.h"
 #include "proto/base/text.h"
 
 namespace tpsim::launch {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-constexpr std::uint32_t kPlanVersion = 1;
-constexpr std::array<std::string_view, 18> kFigures = {
-    "request_throughput", "total_throughput", "output_throughput", "mean_ttft_ms",     "p99_ttft_ms",
-    "mean_tpot_ms",       "p99_tpot_ms",      "mean_itl_ms",       "p99_itl_ms",       "mean_e2e_latency_ms",
-    "p99_e2e_latency_ms", "request_goodput",  "goodput_share",     "max_goodput_rate", "cache_hit_rate",
-    "peak_kv_usage",      "retractions",      "gpu_busy_fraction"};
 
 // Seconds of a kind of work, summed over the first rank's passes of a kind.
 struct Part {
@@ -68,10 +58,9 @@ const Settings* tied(const proto::ComparisonReport& report, const proto::RunRepo
   return nullptr;
 }
 
-std::string levels_sentence(const PlanQuestion& question, const ServerArgs& args,
-                            const proto::ComparisonReport& report, const PlanAnswer& answer) {
+std::string levels_sentence(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan) {
   if (!args.goodput.any() || args.max_goodput_rate) return "";
-  const proto::RunReport& first = report.runs(answer.order.front());
+  const proto::RunReport& first = plan.proposed();
   const std::string share = format_real(100 * question.share);
   if (holds(first, question.share))
     return fmt::format("\nHolds: {:.2f} % of requests within {} (asked: {} %)\n", 100 * first.goodput_share(),
@@ -84,24 +73,24 @@ std::string levels_sentence(const PlanQuestion& question, const ServerArgs& args
 }
 
 // The best of other layouts, where they fall short of the service levels that some keep.
-std::string nearly(const PlanQuestion& question, const PlanSpace& space, const PlanSearch& search,
-                   const std::vector<std::size_t>& settings, const proto::ComparisonReport& report) {
+std::string nearly(const PlanQuestion& question, const GpuPlan& plan) {
   constexpr std::size_t kNamed = 3;
   std::vector<const PlanSearch::Finalist*> others;
   std::set<std::string> layouts;
-  for (const std::size_t setting : settings) layouts.insert(space.layouts[setting]);
-  for (const PlanSearch::Finalist& finalist : search.finalists)
-    if (std::ranges::find(settings, finalist.setting) == settings.end()) others.push_back(&finalist);
+  for (const std::size_t setting : plan.settings) layouts.insert(plan.space.layouts[setting]);
+  for (const PlanSearch::Finalist& finalist : plan.search.finalists)
+    if (std::ranges::find(plan.settings, finalist.setting) == plan.settings.end())
+      others.push_back(&finalist);
   std::ranges::stable_sort(others, [](const auto* a, const auto* b) {
     return a->report.goodput_share() > b->report.goodput_share();
   });
   std::string text;
   std::size_t named = 0;
   for (const PlanSearch::Finalist* const other : others) {
-    if (named == kNamed || !layouts.insert(space.layouts[other->setting]).second) continue;
+    if (named == kNamed || !layouts.insert(plan.space.layouts[other->setting]).second) continue;
     const proto::RunReport& run = other->report;
     text += fmt::format("  {}: {:.1f} % within the levels, p99 of TTFT {} ms, of TPOT {} ms\n",
-                        setting_name(report, run.settings()), 100 * run.goodput_share(),
+                        setting_name(plan.report, run.settings()), 100 * run.goodput_share(),
                         format_figure(run.p99_ttft_ms()), format_figure(run.p99_tpot_ms()));
     ++named;
   }
@@ -177,7 +166,10 @@ std::string bound_of(const proto::RunReport& run) {
 }
 
 double cost_per_million_tokens(const proto::RunReport& run, double gpu_hour_cost) {
-  return run.total_throughput() > 0 ? num_gpus(run) * gpu_hour_cost / 3600 / run.total_throughput() * 1e6 : 0;
+  double throughput = run.total_throughput();
+  if (run.has_max_goodput_rate() && std::isfinite(run.max_goodput_rate()) && run.request_throughput() > 0)
+    throughput *= run.max_goodput_rate() / run.request_throughput();
+  return throughput > 0 ? num_gpus(run) * gpu_hour_cost / 3600 / throughput * 1e6 : 0;
 }
 
 PlanAnswer answer_plan(const PlanQuestion& question, const PlanSpace& space,
@@ -202,15 +194,16 @@ PlanAnswer answer_plan(const PlanQuestion& question, const PlanSpace& space,
   return answer;
 }
 
-std::string plan_text(const PlanQuestion& question, const ServerArgs& args, const PlanSpace& space,
-                      const PlanSearch& search, const std::vector<std::size_t>& settings,
-                      const proto::ComparisonReport& report, const PlanAnswer& answer, bool colour) {
+std::string plan_text(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan,
+                      bool colour) {
+  const proto::ComparisonReport& report = plan.report;
+  const PlanAnswer& answer = plan.answer;
   TextTable table;
   std::vector<std::string> head = {"  "};
   if (question.gpus.size() > 1) head.emplace_back("GPUs");
   append(head, goodput_heads(report));
   append(head, {"tok/s/GPU", "TTFT ms", "p99", "TPOT ms", "p99", "latency s"});
-  if (question.gpu_hour_cost) head.emplace_back("cost/M tok");
+  if (plan.gpu_hour_cost) head.emplace_back("cost/M tok");
   table.rows.push_back(std::move(head));
   std::string described, commands;
   for (std::size_t rank = 0; rank < answer.shown.size(); ++rank) {
@@ -222,74 +215,30 @@ std::string plan_text(const PlanQuestion& question, const ServerArgs& args, cons
     append(row, {format_figure(run.total_throughput() / num_gpus(run)), format_figure(run.mean_ttft_ms()),
                  format_figure(run.p99_ttft_ms()), format_figure(run.mean_tpot_ms()),
                  format_figure(run.p99_tpot_ms()), format_figure(run.mean_e2e_latency_ms() / 1e3)});
-    if (question.gpu_hour_cost)
-      row.push_back(format_figure(cost_per_million_tokens(run, *question.gpu_hour_cost)));
+    if (plan.gpu_hour_cost) row.push_back(format_figure(cost_per_million_tokens(run, *plan.gpu_hour_cost)));
     table.rows.push_back(std::move(row));
     described += fmt::format("  {} {}\n    bound by {}\n", rank + 1, setting_name(report, run.settings()),
                              bound_of(run));
-    const std::size_t setting = settings[static_cast<std::size_t>(answer.shown[rank])];
-    for (const std::string& command : launch_commands(space.settings[setting].args))
+    for (const std::string& command : launch_commands(plan.setting_of(answer.shown[rank]).args))
       commands += fmt::format("  {} {}\n", rank + 1, command);
   }
   std::string text = no_server_lines(report) + to_text(table, colour);
   text += "\n* proposed   + on the Pareto front of tokens/s against latency; one of each layout\n";
-  text += "\n" + described + levels_sentence(question, args, report, answer) +
-          nearly(question, space, search, settings, report);
+  text += "\n" + described + levels_sentence(question, args, plan) + nearly(question, plan);
   text += fmt::format("\nBest: {} ({})\n", setting_name(report, report.best_setting()), report.best_reason());
   text += certainty_line(report);
-  const proto::RunReport& proposed = report.runs(answer.order.front());
+  const proto::RunReport& proposed = plan.proposed();
   if (!is_best(report, proposed))
     text += fmt::format("Proposed: {}, with fewer flags and predicted to be as good within {:.0f} %\n",
                         setting_name(report, proposed.settings()), 100 * kAsGood);
   if (proposed.has_error_bands()) text += fmt::format("Likely if measured: {}\n", error_band_text(proposed));
-  text += "\nLaunch:\n" + commands + searched(space, search);
-  return question.explain ? text + explanation(space, search) : text;
+  text += "\nLaunch:\n" + commands;
+  return text + searched_text(question, plan);
 }
 
-Json plan_json(const PlanQuestion& question, const ServerArgs& args, const PlanSpace& space,
-               const PlanSearch& search, const std::vector<std::size_t>& settings,
-               const proto::ComparisonReport& report, const PlanAnswer& answer) {
-  const proto::RunReport& any = report.runs(0);
-  Json json = {{"version", kPlanVersion},
-               {"model", any.model()},
-               {"hardware", any.hardware()},
-               {"gpus", question.gpus},
-               {"trace", any.trace()}};
-  if (args.goodput.any()) {
-    json["slo"] = to_string(args.goodput);
-    json["slo_share"] = question.share;
-  }
-  json["best"] = Json::array();
-  for (const int i : answer.order) {
-    const proto::RunReport& run = report.runs(i);
-    const Json whole = to_json(run);
-    Json figures = Json::object();
-    for (const std::string_view name : kFigures) figures[std::string(name)] = whole.at(std::string(name));
-    if (question.gpu_hour_cost)
-      figures["cost_per_million_tokens"] = cost_per_million_tokens(run, *question.gpu_hour_cost);
-    const std::size_t setting = settings[static_cast<std::size_t>(i)];
-    Json one = {{"flags", whole.at("settings")},
-                {"gpus", num_gpus(run)},
-                {"holds", holds(run, question.share)},
-                {"pareto", run.pareto()},
-                {"figures", std::move(figures)},
-                {"bands", run.has_error_bands() ? whole.at("error_bands").at("bands") : Json::array()},
-                {"bound_by", bound_of(run)},
-                {"launch", launch_commands(space.settings[setting].args)}};
-    json["best"].push_back(std::move(one));
-  }
-  json["certainty"] = report.certainty();
-  json["ties"] = to_json(report).value("ties", Json::array());
-  json["searched"] = {{"settings", space.settings.size()},
-                      {"twins", search.twins},
-                      {"stopped", search.hopeless},
-                      {"rounds", Json::array()}};
-  for (const PlanSearch::Round& round : search.rounds)
-    json["searched"]["rounds"].push_back({{"requests", round.requests}, {"settings", round.settings}});
-  json["refused"] = Json::array();
-  for (const auto& [reason, count] : search.refused)
-    json["refused"].push_back({{"settings", count}, {"reason", reason}});
-  return json;
+std::string searched_text(const PlanQuestion& question, const GpuPlan& plan) {
+  const std::string text = searched(plan.space, plan.search);
+  return question.explain ? text + explanation(plan.space, plan.search) : text;
 }
 
 }  // namespace tpsim::launch

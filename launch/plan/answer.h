@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,16 +14,17 @@
 namespace tpsim::launch {
 
 struct PlanQuestion {
-  std::vector<std::uint32_t> gpus;  // numbers of them to plan for, ascending
-  double share = 0.99;              // of requests within the service levels, where there are levels
-  std::optional<double> gpu_hour_cost;
+  std::vector<std::uint32_t> gpus;     // numbers of them to plan for, ascending
+  double share = 0.99;                 // of requests within the service levels, where there are levels
+  std::vector<double> gpu_hour_costs;  // in the order of --hardware; empty where none was given
   bool explain = false;
 };
 
 // What takes most of a GPU's time, and whether the KV pool is full; one line.
 std::string bound_of(const proto::RunReport& run);
 
-// Of a run, for a million tokens of prompts and answers, in the money of `gpu_hour_cost`.
+// Of a run, for a million tokens of prompts and answers, in the money of `gpu_hour_cost`; at the rate that
+// --max-goodput-rate found, where it found one.
 double cost_per_million_tokens(const proto::RunReport& run, double gpu_hour_cost);
 
 struct PlanAnswer {
@@ -42,13 +42,23 @@ inline constexpr std::size_t kShown = 5;
 PlanAnswer answer_plan(const PlanQuestion& question, const PlanSpace& space,
                        const std::vector<std::size_t>& settings, const proto::ComparisonReport& report);
 
+// The plan for one type of GPU.
+struct GpuPlan {
+  std::string hardware;                 // as --hardware names it
+  std::optional<double> gpu_hour_cost;  // in the user's money
+  PlanSpace space;
+  PlanSearch search;
+  std::vector<std::size_t> settings;  // of the space, that of each run of the report
+  proto::ComparisonReport report;
+  PlanAnswer answer;  // its order is not empty
+
+  const proto::RunReport& proposed() const { return report.runs(answer.order.front()); }
+  const Setting& setting_of(int run) const { return space.settings[settings[static_cast<std::size_t>(run)]]; }
+};
+
 // The table, what bounds its rows, the commands, how sure it is, and what was searched. `colour`: ANSI.
-std::string plan_text(const PlanQuestion& question, const ServerArgs& args, const PlanSpace& space,
-                      const PlanSearch& search, const std::vector<std::size_t>& settings,
-                      const proto::ComparisonReport& report, const PlanAnswer& answer, bool colour);
-// plan.json.
-nlohmann::ordered_json plan_json(const PlanQuestion& question, const ServerArgs& args, const PlanSpace& space,
-                                 const PlanSearch& search, const std::vector<std::size_t>& settings,
-                                 const proto::ComparisonReport& report, const PlanAnswer& answer);
+std::string plan_text(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan, bool colour);
+// How many settings were served and, with --explain, why others cannot be.
+std::string searched_text(const PlanQuestion& question, const GpuPlan& plan);
 
 }  // namespace tpsim::launch

@@ -1,10 +1,13 @@
 #include "launch/plan/plan_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -16,6 +19,9 @@
 #include "launch/cli/terminal.h"
 #include "launch/flags/server_args.h"
 #include "launch/plan/answer.h"
+#include "launch/plan/gpu_types.h"
+#include "launch/plan/manifests.h"
+#include "launch/plan/plan_json.h"
 #include "launch/plan/search.h"
 #include "launch/plan/space.h"
 #include "launch/report/report_dir.h"
@@ -24,6 +30,7 @@
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
 #include "proto/base/text.h"
+#include "rank/cost/hardware.h"
 #include "rank/parallel/farm.h"
 
 namespace tpsim::launch {
@@ -33,6 +40,8 @@ constexpr std::uint64_t kMostGpus = 1024;
 
 struct PlanArgs : ServerArgs {
   PlanQuestion question;
+  std::vector<std::string> hardware_list;  // one or more
+  std::string write_dir;
 };
 
 // "8", "4,8" or "4..32", which doubles from 4 on.
@@ -63,9 +72,19 @@ void declare(FlagSet& flags, PlanArgs& args) {
       [&args](std::string_view flag, const std::string& value) {
         args.question.gpus = read_gpus(flag, value);
       });
-  flags.add_value("--gpu-hour-cost", "COST",
-                  "of one GPU for an hour, in any money: adds the cost of a million tokens",
-                  real(args.question.gpu_hour_cost, 0, false, 1e6, true));
+  flags.add_value(
+      "--gpu-hour-cost", "COST",
+      "of one GPU for an hour, in any money, for each of --hardware (2.5,3.8,6): adds the cost of a "
+      "million tokens, and orders types of GPU by it",
+      [&args](std::string_view flag, const std::string& value) {
+        args.question.gpu_hour_costs.clear();
+        for (const std::string& one : split_list(value))
+          args.question.gpu_hour_costs.push_back(parse_real(flag, one, 0, false, 1e6, true));
+      });
+  flags.add_value("--write", "DIR",
+                  "writes launch.sh, compose.yaml and kubernetes.yaml for the proposed setting; none of them "
+                  "may be there",
+                  text(args.write_dir));
   flags.add_switch("--explain", "prints how many settings cannot be carried out, by reason",
                    args.question.explain);
 }
@@ -89,12 +108,22 @@ void check(PlanArgs& args, const FlagSet& flags, rank::MpiSession& session) {
         "compare --pd-disaggregation --prefill 1,2 --decode 1,2`");
   for (const FlagSet::List& list : flags.lists()) {
     for (const std::string_view other :
-         {"--hardware", "--request-rate", "--max-concurrency", "--time-scale", "--enable-dp-attention"}) {
+         {"--request-rate", "--max-concurrency", "--time-scale", "--enable-dp-attention"}) {
       if (list.flag == other)
-        throw_user_error("{}: takes one value here, a plan is for one GPU and one load; ask once for each",
-                         other);
+        throw_user_error("{}: takes one value here, a plan is for one load; ask once for each", other);
     }
   }
+  args.hardware_list = {args.hardware};
+  for (const FlagSet::List& list : flags.lists()) {
+    if (list.flag == "--hardware") args.hardware_list = list.values;
+  }
+  for (const std::string& hardware : args.hardware_list) {
+    if (!hardware.empty()) rank::load_hardware(hardware);  // a name that is none is no type without a plan
+  }
+  const std::size_t costs = args.question.gpu_hour_costs.size();
+  if (costs > 0 && costs != args.hardware_list.size())
+    throw_user_error("--gpu-hour-cost: has {} for {} of --hardware ({}); give one for each, in that order",
+                     costs, args.hardware_list.size(), fmt::join(args.hardware_list, ","));
   if (!args.output_file.empty())
     throw_user_error("--output-file {}: is of `tpsim run` and `tpsim compare`; use --report-dir",
                      args.output_file);
@@ -109,50 +138,101 @@ void check(PlanArgs& args, const FlagSet& flags, rank::MpiSession& session) {
   check_server_args(one, /*compare=*/true);
 }
 
-int plan(PlanArgs& args, FlagSet& flags, rank::MpiSession& session) {
-  set_up_logging(args, /*speaks=*/true);
-  check(args, flags, session);
-  const PlanSpace space = plan_space(flags, args, args.question.gpus);
-  std::optional<ReportDir> folder;
-  OutputFile* json = nullptr;
-  if (!args.report_dir.empty()) json = &folder.emplace(args.report_dir).open("plan.json");
-
-  const rank::ProcessGroup alone = session.process_group(1);
-  const std::uint32_t threads = args.jobs.value_or(rank::cores_of_process(alone));
-  PlanSearch search;
+// The plan for args.hardware.
+GpuPlan plan_gpu(PlanArgs& args, const FlagSet& flags, std::optional<double> cost, std::uint32_t threads) {
+  GpuPlan plan;
+  plan.hardware = args.hardware;
+  plan.gpu_hour_cost = cost;
+  plan.space = plan_space(flags, args, args.question.gpus);
   {
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), "plan", "settings");
-    search = search_plan(args, space, args.question.share, threads, progress);
+    plan.search = search_plan(args, plan.space, args.question.share, threads, progress);
   }
-  const StopFlag::Writing writing;
   ServerArgs silent = args;
   silent.quiet = true;
+  if (args.hardware_list.size() > 1 && !args.report_dir.empty())
+    silent.report_dir =
+        (std::filesystem::path(args.report_dir) / std::filesystem::path(args.hardware).stem()).string();
+  const StopFlag::Writing writing;
   ReportOutput output(silent, ReportOutput::Kind::kSweep);
-  output.begin_sweep(space.axes);
+  output.begin_sweep(plan.space.axes);
   // Where some hold the service levels, others are no answer.
   const auto is_held = [&](const PlanSearch::Finalist& finalist) {
     return holds(finalist.report, args.question.share);
   };
-  const bool some_hold = std::ranges::any_of(search.finalists, is_held);
-  std::vector<std::size_t> settings;
-  for (const PlanSearch::Finalist& finalist : search.finalists) {
+  const bool some_hold = std::ranges::any_of(plan.search.finalists, is_held);
+  for (const PlanSearch::Finalist& finalist : plan.search.finalists) {
     if (some_hold && !is_held(finalist)) continue;
-    settings.push_back(finalist.setting);
-    output.end_run(finalist.report, launch_commands(space.settings[finalist.setting].args));
+    plan.settings.push_back(finalist.setting);
+    output.end_run(finalist.report, launch_commands(plan.space.settings[finalist.setting].args));
   }
-  output.plan(settings.size());
+  output.plan(plan.settings.size());
   output.write();
-  const proto::ComparisonReport& report = output.report();
-  const PlanAnswer answer = answer_plan(args.question, space, settings, report);
-  if (answer.order.empty()) throw_user_error("--gpus: no setting can be compared: {}", report.best_reason());
+  plan.report = output.report();
+  plan.answer = answer_plan(args.question, plan.space, plan.settings, plan.report);
+  if (plan.answer.order.empty())
+    throw_user_error("--gpus: no setting can be compared: {}", plan.report.best_reason());
+  return plan;
+}
+
+// Of each type of GPU, best first; those without go to `refusals`. Throws UserError where none has a plan.
+std::vector<GpuPlan> plan_all(PlanArgs& args, const FlagSet& flags, std::uint32_t threads,
+                              std::vector<GpuRefusal>& refusals) {
+  std::vector<GpuPlan> plans;
+  std::string reasons;
+  for (std::size_t i = 0; i < args.hardware_list.size(); ++i) {
+    flags.set("--hardware", args.hardware_list[i]);
+    const std::vector<double>& costs = args.question.gpu_hour_costs;
+    const std::optional<double> cost = costs.empty() ? std::nullopt : std::optional(costs[i]);
+    if (args.hardware_list.size() == 1) {
+      plans.push_back(plan_gpu(args, flags, cost, threads));
+      break;
+    }
+    try {
+      plans.push_back(plan_gpu(args, flags, cost, threads));
+    } catch (const UserError& error) {
+      refusals.push_back({args.hardware, error.what()});
+      if (reasons.find(error.what()) == std::string::npos)
+        reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", args.hardware, error.what());
+    }
+  }
+  if (plans.empty()) throw_user_error("--hardware: no GPU of the list has a plan: {}", reasons);
+  order_gpu_types(args.question, plans);
+  return plans;
+}
+
+int plan(PlanArgs& args, FlagSet& flags, rank::MpiSession& session) {
+  set_up_logging(args, /*speaks=*/true);
+  check(args, flags, session);
+  std::optional<ReportDir> written, folder;
+  if (!args.write_dir.empty()) refuse_existing_manifests(written.emplace(args.write_dir, "--write"));
+  OutputFile* json = nullptr;
+  if (!args.report_dir.empty()) json = &folder.emplace(args.report_dir).open("plan.json");
+
+  const rank::ProcessGroup alone = session.process_group(1);
+  std::vector<GpuRefusal> refusals;
+  const std::vector<GpuPlan> plans =
+      plan_all(args, flags, args.jobs.value_or(rank::cores_of_process(alone)), refusals);
+  const StopFlag::Writing writing;
+  const GpuPlan& best = plans.front();
   if (json != nullptr) {
-    json->write(plan_json(args.question, args, space, search, settings, report, answer).dump(2) + "\n");
+    json->write(plan_json(args.question, args, plans, refusals).dump(2) + "\n");
     folder->commit_all();
   }
+  std::string last_lines;
+  if (json != nullptr)
+    last_lines += fmt::format(
+        "\nReport: {}\n",
+        (folder->path() / (args.hardware_list.size() > 1 ? "plan.json" : "report.html")).string());
+  if (written) {
+    const ServerArgs& proposed = best.setting_of(best.answer.order.front()).args;
+    last_lines += write_manifests(proposed, *written);
+  }
   if (!args.quiet) {
-    print(plan_text(args.question, args, space, search, settings, report, answer,
-                    shows_colours(STDOUT_FILENO)));
-    if (json != nullptr) print(fmt::format("\nReport: {}\n", (folder->path() / "report.html").string()));
+    const bool colour = shows_colours(STDOUT_FILENO);
+    print((args.hardware_list.size() > 1 ? gpu_types_text(args.question, args, plans, refusals, colour)
+                                         : plan_text(args.question, args, best, colour)) +
+          last_lines);
   }
   return kDone;
 }

@@ -64,7 +64,8 @@ std::string text_of(const FlagValues& layout) {
 std::vector<FreeAxis> other_axes(const FlagSet& flags) {
   std::vector<FreeAxis> axes;
   for (const FlagSet::List& list : flags.lists()) {
-    if (std::ranges::find(kLayoutFlags, list.flag) == kLayoutFlags.end())
+    // Each type of GPU has a space of its own.
+    if (list.flag != "--hardware" && std::ranges::find(kLayoutFlags, list.flag) == kLayoutFlags.end())
       axes.push_back({list.flag, list.values});
   }
   for (const FreeAxis& axis : kFreeAxes) {
@@ -197,6 +198,7 @@ PlanSpace plan_space(const FlagSet& flags, ServerArgs& args, const std::vector<s
           args = base;
           args.attention_backends = {pair};
           args.given = flags.given();
+          args.given["--hardware"] = base.hardware;
           clear_layout(args);
           if (!layout.contains("--dp-size")) clear_router(args);
           setting.values["attention_backends"] = pair.name();

@@ -9,23 +9,24 @@
 
 namespace tpsim::launch {
 
-ReportDir::ReportDir(std::filesystem::path folder) : folder_(std::move(folder)) {
+ReportDir::ReportDir(std::filesystem::path folder, std::string flag)
+    : folder_(std::move(folder)), flag_(std::move(flag)) {
   std::error_code error;
   if (std::filesystem::exists(folder_, error) && !std::filesystem::is_directory(folder_, error)) {
-    throw_user_error("--report-dir {}: this is a file; name a folder", folder_.string());
+    throw_user_error("{} {}: this is a file; name a folder", flag_, folder_.string());
   }
   std::filesystem::create_directories(folder_, error);
   if (error) {
-    throw_user_error("--report-dir {}: the folder cannot be made: {}", folder_.string(), error.message());
+    throw_user_error("{} {}: the folder cannot be made: {}", flag_, folder_.string(), error.message());
   }
   if (access(folder_.c_str(), W_OK | X_OK) != 0) {
-    throw_user_error("--report-dir {}: the folder cannot be written to; name one that can", folder_.string());
+    throw_user_error("{} {}: the folder cannot be written to; name one that can", flag_, folder_.string());
   }
 }
 
 OutputFile& ReportDir::open(const std::string& name) {
   files_.push_back(std::make_unique<OutputFile>(
-      folder_ / name, fmt::format("--report-dir {}: {}", folder_.string(), name), OutputFile::kFastGzip));
+      folder_ / name, fmt::format("{} {}: {}", flag_, folder_.string(), name), OutputFile::kFastGzip));
   return *files_.back();
 }
 

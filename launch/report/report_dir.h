@@ -1,5 +1,6 @@
-// The folder of --report-dir, whose files appear together when the last of them is complete: nothing
-// half-written is ever found under a report's name, and what was there before stays where a run fails.
+// The folder of --report-dir (or of a flag like it), whose files appear together when the last of them is
+// complete: nothing half-written is ever found under a report's name, and what was there before stays where a
+// run fails.
 #pragma once
 
 #include <filesystem>
@@ -13,9 +14,9 @@ namespace tpsim::launch {
 
 class ReportDir {
  public:
-  // Makes the folder (and its parents). Throws UserError naming --report-dir where that cannot be, or where
-  // it cannot be written to.
-  explicit ReportDir(std::filesystem::path folder);
+  // Makes the folder (and its parents). Throws UserError naming `flag` where that cannot be, or where it
+  // cannot be written to.
+  explicit ReportDir(std::filesystem::path folder, std::string flag = "--report-dir");
 
   const std::filesystem::path& path() const { return folder_; }
   // A file that commit_all() puts in place together with the others. Throws UserError where `name` is a
@@ -28,6 +29,7 @@ class ReportDir {
 
  private:
   std::filesystem::path folder_;
+  std::string flag_;
   std::vector<std::unique_ptr<OutputFile>> files_;
   std::vector<std::string> left_out_;
 };

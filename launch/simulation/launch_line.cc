@@ -100,7 +100,7 @@ void add_backends(const std::vector<BackendPair>& pairs, std::map<std::string, s
 }
 
 // The server's own command, or with `routed` its router's where there is one; of the flags `given`.
-std::string server_line(const ServerArgs& args, std::map<std::string, std::string> given, bool routed) {
+LaunchCommand server_command(const ServerArgs& args, std::map<std::string, std::string> given, bool routed) {
   static const std::vector<std::string> kFlags = flags_of_the_server();
   const bool newest = args.sglang_release.name == scheduler::default_release().name;
   add_backends(args.attention_backends, given);
@@ -111,13 +111,14 @@ std::string server_line(const ServerArgs& args, std::map<std::string, std::strin
     }
     given.erase("--attn-dp-size");
   }
-  std::string line;
+  LaunchCommand command;
   if (!args.parallel.pp_layer_partition.empty())
-    line += fmt::format("SGLANG_PP_LAYER_PARTITION={} ", shell_word(args.parallel.pp_layer_partition));
+    command.environment["SGLANG_PP_LAYER_PARTITION"] = args.parallel.pp_layer_partition;
   if (const auto cache = given.find("--vlm-cache-size-mb"); cache != given.end())
-    line += fmt::format("SGLANG_VLM_CACHE_SIZE_MB={} ", cache->second);
-  line += routed && !args.router.given().empty() ? "python3 -m sglang_router.launch_server"
-                                                 : "python3 -m sglang.launch_server";
+    command.environment["SGLANG_VLM_CACHE_SIZE_MB"] = cache->second;
+  command.words = {
+      "python3", "-m",
+      routed && !args.router.given().empty() ? "sglang_router.launch_server" : "sglang.launch_server"};
   for (const std::string& flag : kFlags) {
     const auto value = given.find(flag);
     if (value == given.end() || value->second == "false") continue;
@@ -125,14 +126,43 @@ std::string server_line(const ServerArgs& args, std::map<std::string, std::strin
     for (const auto& [old_name, new_name] : kNewNames) {
       if (newest && flag == old_name) name = new_name;
     }
-    line += " " + name;
+    command.words.push_back(name);
     if (value->second == "true") continue;  // a switch
-    // Lists stand with blanks between their values.
-    const bool list = flag.starts_with("--cuda-graph-bs");
-    const std::string text = flag == "--model-path" ? model_of(value->second) : value->second;
-    line += " " + (list ? text : shell_word(text));
+    if (flag.starts_with("--cuda-graph-bs")) {
+      // Lists stand with blanks between their values.
+      std::istringstream sizes(value->second);
+      std::string size;
+      while (sizes >> size) command.words.push_back(size);
+    } else {
+      command.words.push_back(flag == "--model-path" ? model_of(value->second) : value->second);
+    }
   }
-  return line;
+  return command;
+}
+
+// Of the flags `given`, those of each of several servers behind a router of its own.
+std::map<std::string, std::string> without_router(std::map<std::string, std::string> given) {
+  std::erase_if(given, [](const auto& flag) {
+    return flag.first == "--dp-size" || flag.first == "--load-balance-method" ||
+           flag.first.starts_with("--router-");
+  });
+  return given;
+}
+
+// The router's own flags, of `given`.
+std::vector<std::string> router_flags(const std::map<std::string, std::string>& given) {
+  std::vector<std::string> words;
+  for (const auto& [flag, value] : given) {
+    if (flag.starts_with("--router-")) words.insert(words.end(), {"--" + flag.substr(9), value});
+    if (flag == "--prefill-policy" || flag == "--decode-policy") words.insert(words.end(), {flag, value});
+  }
+  return words;
+}
+
+std::string text_of(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + shell_word(word);
+  return text;
 }
 
 // GPUs that stand in one host.
@@ -197,16 +227,12 @@ std::vector<std::string> launch_commands(const ServerArgs& args) {
   const std::uint32_t gpus = args.tp_size * args.parallel.pp_size;
   const std::uint32_t host = pairs || args.parallel.replicas() > 1 ? gpus_of_host(args) : 0;
   if (!pairs && (args.parallel.replicas() == 1 || args.parallel.replicas() * gpus <= host || gpus > host))
-    return {server_line(args, args.given, true)};
+    return {server_command(args, args.given, true).text()};
   // A server each, and the router that knows them all.
-  std::map<std::string, std::string> given = args.given;
-  std::erase_if(given, [](const auto& flag) {
-    return flag.first == "--dp-size" || flag.first == "--load-balance-method" ||
-           flag.first.starts_with("--router-");
-  });
-  const std::string server = server_line(args, given, false);
+  std::map<std::string, std::string> given = without_router(args.given);
+  const std::string server = server_command(args, given, false).text();
   given.erase("--num-reserved-decode-tokens");  // of decode servers
-  const std::string prefill = server_line(args, given, false);
+  const std::string prefill = server_command(args, given, false).text();
   Hosts hosts(host);
   std::string urls;
   if (pairs) {
@@ -228,13 +254,36 @@ std::vector<std::string> launch_commands(const ServerArgs& args) {
   }
   std::string router = "python3 -m sglang_router.launch_router";
   router += (pairs ? " --pd-disaggregation" : " --worker-urls") + urls;
-  for (const auto& [flag, value] : args.given) {
-    if (flag.starts_with("--router-")) router += fmt::format(" --{} {}", flag.substr(9), value);
-    if (flag == "--prefill-policy" || flag == "--decode-policy") router += fmt::format(" {} {}", flag, value);
-  }
+  if (const std::vector<std::string> flags = router_flags(args.given); !flags.empty())
+    router += " " + text_of(flags);
   std::vector<std::string> commands = hosts.commands();
   commands.push_back(std::move(router));
   return commands;
+}
+
+std::string LaunchCommand::text() const {
+  std::string text;
+  for (const auto& [name, value] : environment) text += fmt::format("{}={} ", name, shell_word(value));
+  return text + text_of(words);
+}
+
+ContainerCommands container_commands(const ServerArgs& args) {
+  const std::vector<std::string> listens = {"--host", "0.0.0.0", "--port", std::to_string(kContainerPort)};
+  ContainerCommands out;
+  out.replicas = args.parallel.replicas();
+  out.gpus = args.tp_size * args.parallel.pp_size;
+  out.gpus_of_host = gpus_of_host(args);
+  const bool routed = out.replicas > 1;
+  out.server = server_command(args, routed ? without_router(args.given) : args.given, false);
+  out.server.words.insert(out.server.words.end(), listens.begin(), listens.end());
+  if (routed) {
+    out.router.words = {"python3", "-m", "sglang_router.launch_router"};
+    out.router.words.insert(out.router.words.end(), listens.begin(), listens.end());
+    const std::vector<std::string> flags = router_flags(args.given);
+    out.router.words.insert(out.router.words.end(), flags.begin(), flags.end());
+    out.router.words.emplace_back("--worker-urls");
+  }
+  return out;
 }
 
 }  // namespace tpsim::launch

@@ -1,6 +1,8 @@
 // The command that starts what was simulated.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,5 +17,26 @@ namespace tpsim::launch {
 // in front. What SGLang chooses by itself is left to it. Computed runs and --fleet have
 // none: a fleet's file holds its servers' own.
 std::vector<std::string> launch_commands(const ServerArgs& args);
+
+// A process and what it reads from its environment.
+struct LaunchCommand {
+  std::map<std::string, std::string> environment;
+  std::vector<std::string> words;
+
+  std::string text() const;  // to be pasted into a shell
+};
+
+// The same deployment with a server in each container: the flags of launch_commands(), of the server with
+// those of the router left to the router.
+struct ContainerCommands {
+  LaunchCommand server;        // of each replica
+  std::uint32_t replicas = 1;  // servers
+  std::uint32_t gpus = 1;      // of each server
+  LaunchCommand router;        // has no words where there is one replica; the URLs of all follow the last
+  std::uint32_t gpus_of_host = 8;
+};
+// All listen on kContainerPort. REQUIRES: whole servers that run SGLang, not --pd-disaggregation nor --fleet.
+inline constexpr std::uint32_t kContainerPort = 30000;  // SGLang's own
+ContainerCommands container_commands(const ServerArgs& args);
 
 }  // namespace tpsim::launch

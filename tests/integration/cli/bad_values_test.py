@@ -37,7 +37,7 @@ TAKES = {
 TAKES.update({f"--{name}": {""} for name in ("component-residency", "cpu-offload-components", "layerwise-offload-components")})
 TAKES.update({f"--{name}-sigma": SMALL for name in ("system-prompt", "message", "document", "answer")})
 # Files and folders are made of any name.
-for name in ("--report-dir", "--record-batches", "--trace-out", "--output", "--output-file"):
+for name in ("--report-dir", "--record-batches", "--trace-out", "--output", "--output-file", "--write"):
     TAKES[name] = set(BAD) - {"", "/proc", "/proc/nowhere/x", "x" * 5000}
 
 

@@ -10,6 +10,12 @@ import os
 import re
 import shlex
 import subprocess
+import unittest
+
+try:
+    import yaml
+except ImportError:  # the unit test parses them, too
+    yaml = None
 
 from command_line import CommandLine, main
 
@@ -19,9 +25,9 @@ LEVELS = ["--slo", "ttft:1000", "tpot:30"]
 
 
 class Plan(CommandLine):
-    def plan(self, *words, model="llama-3.1-8b", gpus="2", load=(*LOAD, *LEVELS)):
+    def plan(self, *words, model="llama-3.1-8b", gpus="2", load=(*LOAD, *LEVELS), hardware="h200-sxm"):
         report = os.path.join(self.folder, "plan")
-        done = self.tpsim("plan", "--model-path", model, "--hardware", "h200-sxm", "--gpus", gpus, *load, "--report-dir",
+        done = self.tpsim("plan", "--model-path", model, "--hardware", hardware, "--gpus", gpus, *load, "--report-dir",
                           report, *words, timeout=200)
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(os.path.join(report, "plan.json")) as file:
@@ -56,7 +62,7 @@ class Plan(CommandLine):
         self.assertEqual(made.returncode, 0, made.stderr)
         load = ["--trace", trace, "--slo", "ttft:500", "tpot:12"]
         plan, _ = self.plan("--attention-backends", "fa3,triton", "--chunked-prefill-size", "1024,8192", load=load)
-        self.assertGreater(len(plan["searched"]["rounds"]), 1)
+        self.assertGreater(len(plan["hardware"][0]["searched"]["rounds"]), 1)
         tried = []
         layouts = [["--tp-size", "2"], ["--tp-size", "1", "--pp-size", "2"],
                    ["--tp-size", "1", "--dp-size", "2", "--router-policy", "cache_aware"],
@@ -96,9 +102,86 @@ class Plan(CommandLine):
         self.assertAlmostEqual(figures["cost_per_million_tokens"],
                                plan["best"][0]["gpus"] * 2.5 / 3600 / figures["total_throughput"] * 1e6)
 
+    def test_types_of_gpu_beside_each_other(self):
+        words = ("--attention-backends", "fa3", "--chunked-prefill-size", "8192")
+        names = "h100-sxm,h200-sxm,b200"  # there is no fa3 on the last
+        plan, done = self.plan(*words, hardware=names)
+        self.assertEqual(done.stderr, "")
+        self.assertEqual({best["hardware"] for best in plan["best"]}, {"h100-sxm", "h200-sxm"})
+        self.assertEqual([one["name"] for one in plan["hardware"]], [best["hardware"] for best in plan["best"][:2]] + ["b200"])
+        self.assertIn(f"b200: no plan: {plan['hardware'][2]['reason']}\n", done.stdout)
+        self.assertIn("the most requests/s per GPU", done.stdout)
+        for best in plan["best"][:2]:
+            self.assertIn(f"\n  {best['hardware']}  {best['launch'][0]}\n", done.stdout)
+        # Each is what a plan for that one alone says.
+        for one in ("h100-sxm", "h200-sxm"):
+            alone, _ = self.plan(*words, hardware=one)
+            self.assertEqual(alone["best"], [best for best in plan["best"] if best["hardware"] == one])
+        plan, done = self.plan(*words, "--gpu-hour-cost", "2,3.5,8", hardware=names)
+        costs = [best["figures"]["cost_per_million_tokens"] for best in plan["best"][:2]]
+        self.assertEqual(costs, sorted(costs))
+        self.assertEqual(plan["best"][0]["hardware"], "h100-sxm")
+        self.assertIn("the lowest cost of a million tokens", done.stdout)
+        # Levels that one of them alone keeps.
+        tight = [*LOAD, "--slo", "ttft:1000", "tpot:10"]
+        plan, done = self.plan(*words, "--gpu-hour-cost", "1,9", "--slo-share", "0.9", hardware="h100-sxm,h200-sxm", load=tight)
+        self.assertEqual([best["hardware"] for best in plan["best"] if best["holds"]][0], "h200-sxm")
+        self.assertIn("\nh100-sxm: does not hold: ", done.stdout)
+
+    def written(self, *words, **rest):
+        folder = os.path.join(self.folder, "written")
+        plan, done = self.plan("--attention-backends", "fa3", "--chunked-prefill-size", "8192", "--write", folder, *words, **rest)
+        self.assertIn(f"\nWritten to {folder}: launch.sh, ", done.stdout)
+        return plan["best"][0]["launch"], folder
+
+    @unittest.skipIf(yaml is None, "there is no module yaml")
+    def test_files_that_start_one_server(self):
+        launch, folder = self.written("--tp-size", "2")
+        words = shlex.split(launch[0]) + ["--host", "0.0.0.0", "--port", "30000"]
+        script = os.path.join(folder, "launch.sh")
+        self.assertTrue(os.access(script, os.X_OK))
+        self.assertEqual(self.read(script).decode().splitlines()[-1], "exec env " + launch[0])
+        compose = yaml.safe_load(self.read(os.path.join(folder, "compose.yaml")))
+        server = compose["services"]["server"]
+        self.assertEqual((server["command"], server["image"]), (words, "lmsysorg/sglang:v0.5.23"))
+        self.assertEqual(server["deploy"]["resources"]["reservations"]["devices"],
+                         [{"driver": "nvidia", "device_ids": ["0", "1"], "capabilities": ["gpu"]}])
+        deployment, service = yaml.safe_load_all(self.read(os.path.join(folder, "kubernetes.yaml")))
+        self.assertEqual((deployment["apiVersion"], deployment["kind"], service["kind"]), ("apps/v1", "Deployment", "Service"))
+        pod = deployment["spec"]["template"]
+        self.assertEqual(pod["spec"]["containers"][0]["command"], words)
+        self.assertEqual(pod["spec"]["containers"][0]["resources"], {"limits": {"nvidia.com/gpu": 2}})
+        self.assertEqual(pod["metadata"]["labels"], service["spec"]["selector"])
+        before = self.read(script)
+        self.assert_refused(["plan", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--gpus", "2", *LOAD, "--write",
+                             folder], "--write", "launch.sh already")
+        self.assertEqual(self.read(script), before)
+
+    @unittest.skipIf(yaml is None, "there is no module yaml")
+    def test_files_that_start_replicas_and_their_router(self):
+        launch, folder = self.written("--tp-size", "1", "--dp-size", "2")
+        line = shlex.split(launch[0])
+        services = yaml.safe_load(self.read(os.path.join(folder, "compose.yaml")))["services"]
+        self.assertEqual(list(services), ["server-0", "server-1", "router"])
+        policy = line[line.index("--router-policy") + 1]
+        listens = ["--host", "0.0.0.0", "--port", "30000"]
+        plain = [word for i, word in enumerate(line) if not {"--router-policy", "--dp-size"} & {word, line[i - 1]}]
+        plain[2] = "sglang.launch_server"
+        self.assertEqual(services["server-1"]["command"], plain + listens)
+        self.assertEqual(services["server-1"]["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"], ["1"])
+        router = ["python3", "-m", "sglang_router.launch_router", *listens, "--policy", policy, "--worker-urls"]
+        self.assertEqual(services["router"]["command"], router + ["http://server-0:30000", "http://server-1:30000"])
+        servers, names, routes, front = yaml.safe_load_all(self.read(os.path.join(folder, "kubernetes.yaml")))
+        self.assertEqual((servers["kind"], servers["spec"]["replicas"], names["spec"]["clusterIP"]), ("StatefulSet", 2, "None"))
+        self.assertEqual(servers["spec"]["serviceName"], names["metadata"]["name"])
+        self.assertEqual(servers["spec"]["template"]["spec"]["containers"][0]["command"], plain + listens)
+        urls = [f"http://{servers['metadata']['name']}-{i}.{names['metadata']['name']}:30000" for i in range(2)]
+        self.assertEqual(routes["spec"]["template"]["spec"]["containers"][0]["command"], router + urls)
+        self.assertEqual(front["spec"]["selector"], routes["spec"]["selector"]["matchLabels"])
+
     def test_what_cannot_be_carried_out_is_counted(self):
         plan, done = self.plan("--attention-backends", "fa3", "--explain", "--chunked-prefill-size", "8192", gpus="16")
-        counted = sum(refused["settings"] for refused in plan["refused"])
+        counted = sum(refused["settings"] for refused in plan["hardware"][0]["refused"])
         self.assertGreater(counted, 0)
         self.assertIn(f"{counted} cannot be carried out", done.stdout)
         self.assertRegex(done.stdout, r"\n +\d+  --[^\n]*one node")
@@ -127,6 +210,10 @@ class Plan(CommandLine):
         self.assert_refused([*base, "--gpus", "2", "--fleet", "f.yaml"], "--fleet f.yaml")
         self.assert_refused([*base, "--gpus", "2", "--executor", "numeric"], "--executor numeric")
         self.assert_refused([*base, "--gpus", "2"], "mpirun", processes=2)
+        self.assert_refused([*base, "--gpus", "2", "--gpu-hour-cost", "1,2"], "--gpu-hour-cost: has 2 for 1")
+        self.assert_refused([*base[:4], "h200-sxm,h201", *base[5:], "--gpus", "2"], "--hardware h201")
+        self.assert_refused([*base[:2], "llama-3.1-405b", *base[3:4], "h100-sxm,h200-sxm", *base[5:], "--gpus", "1"],
+                            "no GPU of the list has a plan", "h100-sxm: ", "h200-sxm: ")
         self.assert_refused([*base[:2], "llama-3.1-405b", *base[3:], "--gpus", "1"], "weights take", "none of the")
 
 
