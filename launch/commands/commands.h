@@ -21,6 +21,7 @@ void add_compare_command(CLI::App& command, rank::MpiSession& session, Action& a
 void add_replay_command(CLI::App& command, rank::MpiSession& session, Action& action);
 void add_backends_command(CLI::App& command, rank::MpiSession& session, Action& action);
 void add_models_command(CLI::App& command, rank::MpiSession& session, Action& action);
+void add_completion_command(CLI::App& command, rank::MpiSession& session, Action& action);
 
 // `tpsim compare` with lists: the same workload under every setting of a sweep. Priced settings are shared
 // out whole over the threads of all processes; computed ones, which take cores and are timed by the wall

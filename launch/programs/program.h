@@ -59,7 +59,8 @@ inline constexpr CommandName kCommandNames[] = {
     {"calibrate", "Fit a hardware profile to your own measurements", "tpsim-calibrate", ""},
     {"serve", "Serve live clients on the wall clock: SGLang's protocol and OpenAI's", "tpsim-serve",
      "tpsim-serve-numeric", "tpsim-serve"},
-    {"trace", "Make, look into or convert a workload trace", "tpsim", ""}};
+    {"trace", "Make, look into or convert a workload trace", "tpsim", ""},
+    {"completion", "Print a script that completes commands and flags in bash, zsh or fish", "tpsim", ""}};
 
 // Declares the flags of `command`; when that was parsed, `action` becomes what carries it out and returns the
 // exit status. All of them must outlive the action.

@@ -18,7 +18,8 @@ constexpr LinkedCommand kCommands[] = {{"run", add_run_command, add_pipeline_run
                                        {"replay", add_replay_command},
                                        {"backends", add_backends_command, add_pipeline_backends},
                                        {"models", add_models_command},
-                                       {"trace", add_trace_command}};
+                                       {"trace", add_trace_command},
+                                       {"completion", add_completion_command}};
 
 const Program kProgram{"tpsim", kCommands};
 

@@ -5,6 +5,7 @@ Usage: flags_test.py TPSIM [CLASS ...]
 """
 
 import re
+import subprocess
 
 from command_line import GOOD_TRACE, CommandLine, main
 
@@ -25,6 +26,19 @@ class Help(CommandLine):
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 for text in expected:
                     self.assertIn(text, done.stdout)
+
+    def test_shells_complete_what_help_shows(self):
+        script = self.tpsim("completion", "bash")
+        self.assertEqual((script.returncode, script.stderr), (0, ""))
+        asked = script.stdout + 'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tpsim; echo "${COMPREPLY[*]}"'
+        for words, expected in ((("pla",), "plan"), (("trace", "gen"), "generate"), (("plan", "--gpu"), "--gpus --gpu-hour-cost"),
+                                (("trace", "generate", "--turns"), "--turns-mean"), (("run", "--tp", "2", "--kv-c"), "--kv-cache-dtype"),
+                                (("run", "--trace", ""), "")):  # a value: the shell names files
+            done = subprocess.run(["bash", "-c", asked, "bash", self.program, *words], capture_output=True, text=True, timeout=30)
+            self.assertEqual((done.stdout, done.stderr), (expected + "\n", ""), words)
+        self.assertIn("compdef _tpsim tpsim", self.tpsim("completion", "zsh").stdout)
+        self.assertIn("complete -c tpsim", self.tpsim("completion", "fish").stdout)
+        self.assert_refused(["completion", "csh"], "csh", "bash, zsh or fish")
 
     def test_backends_lists_the_matrix(self):
         done = self.tpsim("backends", "--hardware", "h200-sxm", "--model-path", "llama-3.1-70b")

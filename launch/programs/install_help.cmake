@@ -1,0 +1,46 @@
+# Run by `cmake --install`: completion of three shells, and a manual page made of what `--help` prints. ${tpsim} is the
+# program.
+set(root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share")
+
+function(ask output)
+  execute_process(COMMAND ${tpsim} ${ARGN} OUTPUT_VARIABLE text ERROR_QUIET RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    set(text "")  # a program that is not built
+  endif()
+  set(${output} "${text}" PARENT_SCOPE)
+endfunction()
+
+foreach(place bash:bash-completion/completions/tpsim zsh:zsh/site-functions/_tpsim fish:fish/vendor_completions.d/tpsim.fish)
+  string(REPLACE ":" ";" place ${place})
+  list(GET place 0 shell)
+  list(GET place 1 path)
+  ask(script completion ${shell})
+  file(WRITE "${root}/${path}" "${script}")
+  message(STATUS "Installing: ${root}/${path}")
+endforeach()
+
+# Lines that stand as they are, without what troff would read as its own.
+function(page_of output text)
+  string(REPLACE "\\" "\\e" text "${text}")
+  string(REPLACE "-" "\\-" text "${text}")
+  string(REPLACE "\n." "\n\\&." text "${text}")
+  string(REPLACE "\n'" "\n\\&'" text "${text}")
+  set(${output} ".nf\n${text}\n.fi\n" PARENT_SCOPE)
+endfunction()
+
+ask(help --help)
+page_of(body "${help}")
+set(page ".TH TPSIM 1\n.SH NAME\ntpsim \\- simulates LLM and diffusion servers, one attention backend against another\n")
+string(APPEND page ".SH SYNOPSIS\n${body}")
+string(REGEX MATCHALL "\n  [a-z]+ " commands "${help}")
+foreach(command ${commands})
+  string(STRIP "${command}" command)
+  ask(help ${command} --help)
+  if(help)
+    page_of(body "${help}")
+    string(TOUPPER ${command} title)
+    string(APPEND page ".SH ${title}\n${body}")
+  endif()
+endforeach()
+file(WRITE "${root}/man/man1/tpsim.1" "${page}")
+message(STATUS "Installing: ${root}/man/man1/tpsim.1")
