@@ -105,6 +105,8 @@ std::string searched(const PlanSpace& space, const PlanSearch& search) {
   std::string text =
       fmt::format("\nSearched: {} settings; {} cannot be carried out, {} are the same as others",
                   space.settings.size(), refused, search.twins);
+  if (search.passed_over > 0)
+    text += fmt::format("; {} were passed over, for their like did worse", search.passed_over);
   for (const PlanSearch::Round& round : search.rounds) {
     text += fmt::format("; {} served {} requests", round.settings, round.requests);
     if (&round == &search.rounds.front() && search.hopeless > 0)

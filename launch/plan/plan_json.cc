@@ -51,6 +51,7 @@ Json search_of(const GpuPlan& plan) {
   json["ties"] = to_json(plan.report).value("ties", Json::array());
   json["searched"] = {{"settings", plan.space.settings.size()},
                       {"twins", search.twins},
+                      {"passed_over", search.passed_over},
                       {"stopped", search.hopeless},
                       {"rounds", Json::array()}};
   for (const PlanSearch::Round& round : search.rounds)

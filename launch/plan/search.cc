@@ -36,7 +36,7 @@ constexpr std::array<std::uint64_t, 2> kRounds = {300, 1000};
 // What came of a setting's first run.
 struct Candidate {
   std::string refusal;
-  std::uint64_t hash = 0;  // of the deployment
+  std::uint64_t hash = 0;  // of the deployment; 0: it was not looked at
   proto::RunReport report;
 };
 
@@ -188,10 +188,55 @@ class Search {
       double& known = deadlines[space_.gpus[i]];
       if (deadline > 0 && (known <= 0 || deadline < known)) known = deadline;
     }
-    each(others, label(), [&](std::size_t i, const std::atomic<bool>& stop) {
-      try_one(i, deadlines.at(space_.gpus[i]), /*claims=*/true, stop);
-    });
+    const auto try_some = [&](const std::vector<std::size_t>& some) {
+      each(some, label(), [&](std::size_t i, const std::atomic<bool>& stop) {
+        try_one(i, deadlines.at(space_.gpus[i]), /*claims=*/true, stop);
+      });
+    };
+    std::set<std::uint32_t> begun;
+    for (const std::size_t i : first) begun.insert(space_.groups[i]);
+    std::vector<std::size_t> leads;
+    for (const std::size_t i : others) {
+      if (begun.insert(space_.groups[i]).second) leads.push_back(i);
+    }
+    try_some(leads);
+    const std::set<std::uint32_t> dropped = groups_to_pass_over();
+    std::vector<std::size_t> rest;
+    for (const std::size_t i : others) {
+      if (std::ranges::find(leads, i) == leads.end() && !dropped.contains(space_.groups[i]))
+        rest.push_back(i);
+    }
+    try_some(rest);
     return those_left();
+  }
+
+  // Groups whose first setting served the beginning, and is none of the best.
+  std::set<std::uint32_t> groups_to_pass_over() {
+    std::set<std::uint32_t> dropped;
+    for (const std::uint32_t gpus : std::set<std::uint32_t>(space_.gpus.begin(), space_.gpus.end())) {
+      proto::ComparisonReport report;
+      std::vector<std::size_t> leads;
+      std::set<std::uint32_t> seen;
+      for (std::size_t i = 0; i < candidates_.size(); ++i) {
+        if (space_.gpus[i] != gpus || !seen.insert(space_.groups[i]).second) continue;
+        const auto served = served_by_.find(candidates_[i].hash);
+        if (served == served_by_.end()) continue;  // refused; others of its group may not be
+        dropped.insert(space_.groups[i]);
+        const proto::RunReport& run = candidates_[served->second].report;
+        if (run.stopped_early()) continue;
+        *report.add_runs() = run;
+        leads.push_back(i);
+      }
+      const std::size_t count = std::max(kGroups, leads.size() / 4);
+      std::set<std::string> layouts;
+      std::size_t taken = 0;
+      for (const int rank : rank_runs(report, share_, leads.size())) {
+        const std::size_t i = leads[static_cast<std::size_t>(rank)];
+        if (layouts.insert(space_.layouts[i]).second || taken < count) dropped.erase(space_.groups[i]);
+        ++taken;
+      }
+    }
+    return dropped;
   }
 
   // Of equal deployments the first one, whichever has served.
@@ -202,6 +247,10 @@ class Search {
       Candidate& candidate = candidates_[i];
       if (!candidate.refusal.empty()) {
         ++out_.refused[candidate.refusal];
+        continue;
+      }
+      if (candidate.hash == 0) {
+        ++out_.passed_over;
         continue;
       }
       const auto served = served_by_.find(candidate.hash);

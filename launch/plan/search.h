@@ -17,7 +17,8 @@ namespace tpsim::launch {
 
 struct PlanSearch {
   std::map<std::string, std::uint32_t> refused;  // settings by the sentence that refuses them
-  std::uint32_t twins = 0;  // settings that come to the same deployment as one with fewer flags
+  std::uint32_t twins = 0;        // settings that come to the same deployment as one with fewer flags
+  std::uint32_t passed_over = 0;  // settings whose group's first was none of the best
   struct Round {
     std::uint64_t requests = 0;  // the first so many of the load
     std::uint32_t settings = 0;  // that served them
@@ -31,14 +32,15 @@ struct PlanSearch {
   std::vector<Finalist> finalists;  // in the order of the space
 };
 
-// Serves every setting of `space` on `threads` threads of this process. All serve the first 300 requests, a
+// Searches `space` on `threads` threads of this process. The first setting of each group, and all of the best
+// quarter of the groups (kGroups at least, and the best of each layout), serve the first 300 requests, a
 // quarter 1,000, and kFinalists of each number of GPUs all of them, each time with the best of each layout; a
 // load of no more than twice as many is served whole at once. A setting whose clock runs beyond what 1.5
 // times the time of the best of the layouts' first settings allows (of requests within their service levels,
 // where there are levels, in the time it took) can be none of the best, and is stopped. Ranks are those of
 // rank_runs(); the outcome does not depend on `threads`. Throws UserError where no setting can be carried
 // out, Stopped after a signal.
-inline constexpr std::size_t kFinalists = 16;
+inline constexpr std::size_t kFinalists = 16, kGroups = 48;
 PlanSearch search_plan(const ServerArgs& args, const PlanSpace& space, double share, std::uint32_t threads,
                        ProgressBar& progress);
 

@@ -106,6 +106,11 @@ void clear_router(ServerArgs& args) {
   std::erase_if(args.given, [](const auto& given) { return given.first.starts_with("--router-"); });
 }
 
+// Flags by which the settings of a group differ.
+bool tunes(const std::string& flag) {
+  return flag == "--chunked-prefill-size" || flag == "--schedule-policy";
+}
+
 // Notes the values of a setting in the axes, in order of appearance.
 void note_values(const std::map<std::string, std::string>& values, proto::Sweep& axes) {
   for (proto::SweepAxis& axis : *axes.mutable_axes()) {
@@ -183,6 +188,7 @@ PlanSpace plan_space(const FlagSet& flags, ServerArgs& args, const std::vector<s
   for (const std::string_view flag : kLayoutFlags)
     space.axes.add_axes()->set_flag(axis_name(std::string(flag)));
   for (const FreeAxis& axis : others) space.axes.add_axes()->set_flag(axis_name(axis.flag));
+  std::map<std::string, std::uint32_t> groups;
   for (const std::uint32_t count : gpus) {
     const std::vector<FlagValues> layouts = plan_layouts(flags, count, experts);
     const std::size_t product = layouts.size() * pairs.size() * combinations.size();
@@ -209,6 +215,11 @@ PlanSpace plan_space(const FlagSet& flags, ServerArgs& args, const std::vector<s
               setting.values[axis_name(flag)] = value;
             }
           }
+          std::string group = fmt::format("{} {} {}", count, layout, pair.name());
+          for (const auto& [flag, value] : combination) {
+            if (!tunes(flag)) group += fmt::format(" {} {}", flag, value);
+          }
+          space.groups.push_back(groups.try_emplace(group, groups.size()).first->second);
           args.swept = true;
           setting.args = args;
           note_values(setting.values, space.axes);

@@ -24,7 +24,10 @@ struct PlanSpace {
   std::vector<Setting> settings;     // those that set fewer flags first, within a layout and a backend
   std::vector<std::uint32_t> gpus;   // of each setting
   std::vector<std::string> layouts;  // of each setting: how GPUs share the model, as flags
-  AllBackends backends;              // which can serve, and why others cannot
+  // Of each setting: those of one number differ in chunk size and schedule policy alone, and the first of
+  // them leaves both to SGLang.
+  std::vector<std::uint32_t> groups;
+  AllBackends backends;  // which can serve, and why others cannot
 };
 
 // How `gpus` GPUs can share a model: tensor parallel groups with pipeline stages, replicas behind a router,
