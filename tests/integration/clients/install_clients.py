@@ -22,9 +22,9 @@ TORCH = {"torch/__init__.py": "class version:\n    cuda = hip = xpu = None\n\n\n
          "torch/utils/__init__.py": "", "torch/utils/cpp_extension.py": "CUDA_HOME = ROCM_HOME = None\n"}
 
 
-def stamp():
+def stamp(files):
     digest = hashlib.sha256()
-    for name in ("requirements.txt", "install_clients.py"):
+    for name in files:
         with open(os.path.join(HERE, name), "rb") as file:
             digest.update(file.read())
     return digest.hexdigest()
@@ -47,22 +47,23 @@ def install(folder):
                        env=environment)
 
 
-def main():
+def once(install, files):
+    """Calls `install` with the folder that the command line names, where that is not of these `files` of HERE."""
     folder = os.path.abspath(sys.argv[1])
     mark = os.path.join(folder, "stamp")
     if os.path.exists(mark):
         with open(mark) as file:
-            if file.read() == stamp():
+            if file.read() == stamp(files):
                 return
     shutil.rmtree(folder, ignore_errors=True)
     try:
         install(folder)
     except subprocess.CalledProcessError as error:
-        print(f"the clients could not be installed: {error}")
+        print(f"could not be installed: {error}")
         sys.exit(77)
     with open(mark, "w") as file:
-        file.write(stamp())
+        file.write(stamp(files))
 
 
 if __name__ == "__main__":
-    main()
+    once(install, ("requirements.txt", "install_clients.py"))
