@@ -15,6 +15,7 @@
 #include "launch/cli/flag_command.h"
 #include "launch/deployment/sides.h"
 #include "rank/config/catalogue_models.h"
+#include "rank/config/model_config.h"
 #include "rank/cost/hardware.h"
 
 namespace tpsim::launch {
@@ -57,6 +58,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNewNames
      {"--cuda-graph-bs", "--cuda-graph-bs-decode"},
      {"--nsa-prefill-backend", "--dsa-prefill-backend"},
      {"--nsa-decode-backend", "--dsa-decode-backend"}}};
+
+// Classes of config.json that come with the checkpoint: neither Transformers nor SGLang 0.5.23 has them
+// (sglang/srt/configs, utils/hf_transformers).
+constexpr std::array<std::string_view, 2> kRemoteClasses = {"BailingMoeV2ForCausalLM", "MiMoV2ForCausalLM"};
+
+bool is_remote(const std::string& model) {
+  if (!rank::catalogue_config(rank::catalogue_key(model))) return false;
+  return std::ranges::count(kRemoteClasses, rank::load_model_config(model).architecture) > 0;
+}
 
 // In the order of the help.
 std::vector<std::string> flags_of_the_server() {
@@ -136,6 +146,7 @@ LaunchCommand server_command(const ServerArgs& args, std::map<std::string, std::
     } else {
       command.words.push_back(flag == "--model-path" ? model_of(value->second) : value->second);
     }
+    if (flag == "--model-path" && is_remote(value->second)) command.words.emplace_back("--trust-remote-code");
   }
   return command;
 }

@@ -87,6 +87,15 @@ TEST(LaunchLine, ReplicasStandBehindTheRouter) {
             "--tp-size 4 --dp-size 2 --router-policy cache_aware");
 }
 
+TEST(LaunchLine, ClassesThatComeWithTheCheckpointAreTrusted) {
+  const std::vector<std::string> commands =
+      launched({"--model-path", "ling-mini-2.0", "--hardware", "h200-sxm", "--trace", "t", "--tp", "1,2"});
+  ASSERT_EQ(commands.size(), 2u);
+  EXPECT_EQ(commands[0],
+            "python3 -m sglang.launch_server --model-path inclusionAI/Ling-mini-2.0 --trust-remote-code "
+            "--tp-size 1");
+}
+
 TEST(LaunchLine, ReplicasOfSeveralHostsAreServersOfTheirOwn) {
   const std::vector<std::string> commands =
       launched({"--model-path", "m", "--hardware", "h200-sxm", "--trace", "t", "--tp", "4", "--dp-size", "3",
