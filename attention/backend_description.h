@@ -117,12 +117,15 @@ struct BackendRow {
   bool wide_heads = false;  // takes heads of more than 256 elements (gemma 4)
   // Takes values narrower than their keys (ASYMMETRIC_KV_BACKENDS of arg_groups/kv_cache_hook.py).
   bool narrow_values = false;
-  bool linear_layers = false;    // runs beside gated delta-net layers on Blackwell too (Qwen3-Next, Qwen3.5)
-  bool dual_chunk = false;       // for models with dual chunk attention, and for them only
-  bool sparse = false;           // for models whose indexer chooses tokens, and for them only
-  bool compressed = false;       // for models that attend to compressed tokens, and for them only
-  bool fp8_e5m2 = true;          // of the fp8 formats, this one too
-  GpuGenerations fp8_besides{};  // where it reads an fp8 cache, whatever the matrices say
+  bool linear_layers = false;  // runs beside gated delta-net layers on Blackwell too (Qwen3-Next, Qwen3.5)
+  // Takes its shapes from the first layer, which then must have attention; SGLang refuses it for LFM2, whose
+  // first layers are convolutions (0.5.23: arg_groups/model_hook.py).
+  bool looks_at_first_layer = false;
+  bool dual_chunk = false;                 // for models with dual chunk attention, and for them only
+  bool sparse = false;                     // for models whose indexer chooses tokens, and for them only
+  bool compressed = false;                 // for models that attend to compressed tokens, and for them only
+  bool fp8_e5m2 = true;                    // of the fp8 formats, this one too
+  GpuGenerations fp8_besides{};            // where it reads an fp8 cache, whatever the matrices say
   GpuGenerations fp8_by_default{};         // where an open --kv-cache-dtype means fp8_e4m3
   bool eager_deepseek_v3_prefill = false;  // SGLang 0.5.23 captures no prefill of that architecture with it
   // What SGLang leaves of --mem-fraction-static where the context is longer than 8,192 tokens.
@@ -167,17 +170,18 @@ struct BackendRow {
 struct Selection {
   GpuGeneration generation = GpuGeneration::kHopper;
   bool mla = false;
-  bool sliding_window = false;   // of some layers
-  bool sinks = false;            // gpt-oss
-  bool attention_chunk = false;  // Llama 4
-  bool wide_heads = false;       // of more than 256 elements, in some layers (gemma 4)
-  bool narrow_values = false;    // narrower than the keys (MiMo V2: 128 and 192 elements)
-  bool linear_layers = false;    // gated delta-net layers between those with attention
-  bool dual_chunk = false;       // dual_chunk_attention_config
-  bool sparse = false;           // an indexer chooses the tokens (DeepSeek-V3.2, GLM-5)
-  bool compressed = false;       // attends to compressed tokens (DeepSeek V4)
-  bool block_sparse = false;     // an indexer chooses blocks of tokens in some layers (MiniMax M3)
-  bool fp8_e4m3_named = false;   // by --kv-cache-dtype
+  bool sliding_window = false;      // of some layers
+  bool sinks = false;               // gpt-oss
+  bool attention_chunk = false;     // Llama 4
+  bool wide_heads = false;          // of more than 256 elements, in some layers (gemma 4)
+  bool narrow_values = false;       // narrower than the keys (MiMo V2: 128 and 192 elements)
+  bool linear_layers = false;       // gated delta-net layers between those with attention
+  bool short_convolutions = false;  // LFM2's layers, the first of them among these
+  bool dual_chunk = false;          // dual_chunk_attention_config
+  bool sparse = false;              // an indexer chooses the tokens (DeepSeek-V3.2, GLM-5)
+  bool compressed = false;          // attends to compressed tokens (DeepSeek V4)
+  bool block_sparse = false;        // an indexer chooses blocks of tokens in some layers (MiniMax M3)
+  bool fp8_e4m3_named = false;      // by --kv-cache-dtype
   // KV heads that the config names, of a rank (ModelConfig.get_num_kv_heads); 0: not known.
   std::uint32_t kv_heads = 0;
   // Speculative decoding: guesses for each token of the drafts that are verified (1: a chain; 0: no

@@ -290,6 +290,8 @@ extern const BackendDescription flashinfer = {
     .chosen_for = [](const Selection& selection) -> std::string_view {
       constexpr GpuGenerations kOlder = {GpuGeneration::kAmpere, GpuGeneration::kAda};
       if (selection.mla) return "";
+      if (selection.generation == GpuGeneration::kBlackwell && selection.short_convolutions)
+        return "LFM2 on Blackwell: flashinfer is SGLang's default";  // model_overrides/lfm2.py
       if (selection.generation == GpuGeneration::kBlackwell && selection.spec_topk > 0)
         return "Blackwell with speculative decoding: trtllm_mha is SGLang's default with "
                "--speculative-eagle-topk 1 only, and flashinfer its other default";

@@ -177,6 +177,7 @@ extern const BackendDescription triton = {
             .wide_heads = true,
             .narrow_values = true,
             .linear_layers = true,
+            .looks_at_first_layer = true,
             .fp8_besides = {GpuGeneration::kRocm},  // SGLang's cookbook: MiniMax M2 and GLM on MI300X
             .draft_extend_graphs = DraftExtendGraphs::kAlways,
             .fresh_decode = FreshDecode::kSplits,

@@ -144,7 +144,8 @@ extern const BackendDescription trtllm_mha = {
     .chosen_for = [](const Selection& selection) -> std::string_view {
       const bool chains = selection.spec_topk == 0 || (selection.spec_topk == 1 && selection.spec_topk_given);
       const bool blocks = selection.block_sparse && !selection.fp8_e4m3_named;  // fa4's
-      return selection.generation == GpuGeneration::kBlackwell && !selection.mla && chains && !blocks
+      return selection.generation == GpuGeneration::kBlackwell && !selection.mla && chains && !blocks &&
+                     !selection.short_convolutions
                  ? "Blackwell: trtllm_mha is SGLang's default for MHA models"
                  : "";
     },

@@ -40,6 +40,9 @@ constexpr Need kNeeds[] = {
        return row.linear_layers || selection.generation != GpuGeneration::kBlackwell;
      },
      "does not run beside gated delta-net layers on Blackwell"},
+    {&Selection::short_convolutions,
+     [](const BackendRow& row, const Selection&) { return !row.looks_at_first_layer; },
+     "takes its shapes from the first layer, which here is a convolution without attention"},
 };
 
 // Whether a row reads a cache of that format.

@@ -100,6 +100,22 @@ KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selecti
   return {NumberFormat::kBf16, ""};
 }
 
+// arg_groups/mamba_hook.py: without snapshots, which LFM2's states have none of (states.cc), the radix cache
+// takes pages of one token only. Other makers' backends have their pages after that was looked at.
+std::string state_pages_obstacle(const ServerArgs& args, const attention::Selection& selection,
+                                 const rank::ModelConfig& model, std::uint32_t page) {
+  const bool gpu = attention::kCudaGenerations.contains(selection.generation) ||
+                   selection.generation == attention::GpuGeneration::kRocm;
+  const bool kept = model.is_hybrid_linear() && model.linear.kind == rank::LinearKind::kShortConv &&
+                    !args.disable_radix_cache &&
+                    model.facts.overlaps_beside_states <= args.sglang_release.rules.serial_states;
+  if (!gpu || !kept || page <= 1) return "";
+  return fmt::format(
+      "--page-size {}: SGLang's radix cache keeps states of {} at the end of a sequence only, which needs "
+      "pages of 1 token; use --page-size 1 and a backend that has it, or --disable-radix-cache",
+      page, model.architecture);
+}
+
 }  // namespace
 
 std::string hardware_name(const ServerArgs& args) {
@@ -120,7 +136,10 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
   selection.block_sparse = model.is_block_sparse();
   selection.sinks = model.attention_sinks;
   selection.dual_chunk = model.dual_chunk.enabled();
-  selection.linear_layers = model.is_hybrid_linear() && model.linear.kind != rank::LinearKind::kShortConv;
+  const bool short_conv = model.is_hybrid_linear() && model.linear.kind == rank::LinearKind::kShortConv;
+  selection.linear_layers = model.is_hybrid_linear() && !short_conv;
+  // Of the classes that SGLang looks at; LFM2-VL's is none.
+  selection.short_convolutions = short_conv && model.facts.overlaps_beside_states < 2;
   for (const rank::AttentionKind& kind : model.attention) {
     selection.sliding_window = selection.sliding_window || kind.sliding_window > 0;
     selection.attention_chunk = selection.attention_chunk || kind.attention_chunk > 0;
@@ -153,6 +172,8 @@ PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const st
   verdict.page_size = request.page_size = page.page_size;
   verdict.page_note = page.note;
   verdict.obstacle = attention::obstacle(request);
+  if (verdict.obstacle.empty())
+    verdict.obstacle = state_pages_obstacle(args, selection, model, page.page_size);
   return verdict;
 }
 
@@ -196,6 +217,8 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
   attention::PageChoice page = attention::choose_page_size(request, args.page_size);
   choice.page_size = request.page_size = page.page_size;
   attention::check_combination(request);
+  if (const std::string pages = state_pages_obstacle(args, selection, model, page.page_size); !pages.empty())
+    throw UserError(pages);
   if (!kv.note.empty()) choice.notes.push_back(std::move(kv.note));
   if (!page.note.empty()) (page.changed ? choice.warnings : choice.notes).push_back(std::move(page.note));
   note_whole_chunks(model, choice);

@@ -80,11 +80,17 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
     return;
   }
   const GpuGeneration generation = generation_of(hardware);
-  const bool snapshots = generation != GpuGeneration::kXpu && generation != GpuGeneration::kCpu &&
+  // supports_mamba_cache_extra_buffer() of arg_groups/overrides.py, whose classes LFM2's are not among.
+  const bool short_conv = model.linear.kind == rank::LinearKind::kShortConv;
+  const bool snapshots = !short_conv && generation != GpuGeneration::kXpu &&
+                         generation != GpuGeneration::kCpu &&
                          (args.linear_attn_backend.empty() || args.linear_attn_backend == "triton");
   const std::string& asked = args.mamba_radix_cache_strategy;
   const bool wanted = args.sglang_release.rules.snapshots_states && (out.switches.overlap || page > 1);
   const bool extra = asked == "extra_buffer" || (asked == "auto" && wanted && snapshots);
+  if (extra && short_conv)
+    throw_user_error("--mamba-radix-cache-strategy extra_buffer: SGLang has none for {}; use no_buffer",
+                     model.architecture);
   if (extra && !snapshots)
     throw_user_error(
         "--mamba-radix-cache-strategy extra_buffer: needs --linear-attn-backend triton on a GPU whose "

@@ -61,6 +61,8 @@ def forbidden(model, backend, page):
         return "has no attention within chunks"
     if "GptOss" in config["architectures"][0] and backend in ("flashinfer", "torch_native"):
         return "has no attention sinks"
+    if "Lfm2" in config["architectures"][0]:
+        return "without attention" if backend == "triton" else "pages of 1 token" if page != 1 else None
     return None
 
 
@@ -346,6 +348,8 @@ class Schedules(Numeric):
                 ["--disable-overlap-schedule", "--chunked-prefill-size", "32", "--tp", "2", "--enable-mixed-chunk"],
                 ["--max-total-tokens", "640", "--schedule-conservativeness", "0", "--mamba-track-interval", "64"],
             ):
+                if model == "lfm2" and "--page-size" in extra:
+                    continue  # SGLang keeps its states beside pages of one token only
                 with self.subTest(model=model, extra=" ".join(extra)):
                     rows = self.generate(model, prompts, "--check-invariants", *extra, new_tokens=30)
                     self.assertEqual(rows, plain)

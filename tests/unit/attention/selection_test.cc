@@ -59,6 +59,9 @@ const Choice kChoices[] = {
     // Qwen3-Next and Qwen3.5.
     {{.generation = kHopper, .linear_layers = true}, "fa3"},
     {{.generation = kBlackwell, .linear_layers = true}, "trtllm_mha"},
+    // LFM2.
+    {{.generation = kHopper, .short_convolutions = true}, "fa3"},
+    {{.generation = kBlackwell, .short_convolutions = true}, "flashinfer"},
     // MiniMax M3.
     {{.generation = kHopper, .block_sparse = true}, "fa3"},
     {{.generation = kBlackwell, .block_sparse = true}, "fa4"},

@@ -29,7 +29,7 @@ SHARED = {
     "attention.attention_backends": "resolve", "memory.max_total_tokens": "batches",
     "memory.max_running_requests": "batches states", "state.max_mamba_cache_size": "memory",
     "batch.max_prefill_tokens": "memory", "batch.enable_mixed_chunk": "attention speculation",
-    "batch.disable_radix_cache": "speculation", "batch.disable_overlap_schedule": "host speculation",
+    "batch.disable_radix_cache": "attention speculation", "batch.disable_overlap_schedule": "host speculation",
     "batch.sglang_release": "attention draft hicache images kernels memory model sides speculation states",
     "host.launch_queue": "resolve", "load.dataset_name": "images", "load.random_seed": "parallel resolve router",
     "parallel.pp_size": "hicache memory router", "parallel.expert_distribution": "model", "parallel.load_balance": "batches router",

@@ -163,6 +163,32 @@ TEST_F(ModelRules, OverlapGoesOnBesideStatesWhereSGLangDoesNotLook) {
   EXPECT_THROW(overlaps("lfm2.5-8b-a1b", "0.5.23"), UserError);
 }
 
+// arg_groups/mamba_hook.py and model_hook.py of 0.5.23: no snapshots of LFM2's states, no pages beside them,
+// and not triton.
+TEST_F(ModelRules, Lfm2sStatesAreKeptAtTheEndOfASequence) {
+  const auto lfm2 = [&](std::vector<std::string> extra) {
+    std::vector<std::string> words = {"--model-path", "lfm2.5-1.2b", "--hardware",
+                                      "h200-sxm",     "--trace",     "t"};
+    words.insert(words.end(), extra.begin(), extra.end());
+    return resolve_deployments(parse(words), false).at(0);
+  };
+  const auto why = [&](std::vector<std::string> extra) -> std::string {
+    try {
+      lfm2(std::move(extra));
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(lfm2({}).scheduler.states.tracking_slots, 0U);
+  EXPECT_TRUE(lfm2({}).scheduler.disable_overlap_schedule);
+  EXPECT_THAT(why({"--page-size", "16"}), HasSubstr("--page-size 16: "));
+  EXPECT_EQ(why({"--page-size", "16", "--disable-radix-cache"}), "");
+  EXPECT_THAT(why({"--attention-backend", "trtllm_mha"}), HasSubstr("needs pages of 1 token"));
+  EXPECT_THAT(why({"--attention-backend", "triton"}), HasSubstr("a convolution without attention"));
+  EXPECT_THAT(why({"--mamba-radix-cache-strategy", "extra_buffer"}), HasSubstr("use no_buffer"));
+}
+
 // layers/attention/linear/gdn_backend.py and arg_groups/attention_hook.py of 0.5.23.
 TEST_F(ModelRules, KernelsOfGatedDeltaNetsAreThoseOfTheGpu) {
   const auto kernels = [&](std::vector<std::string> extra) {
