@@ -15,7 +15,6 @@ namespace {
 
 using enum GpuGeneration;
 
-constexpr std::string_view kFlash3Classes[] = {"attention.fa3.extend"};
 constexpr std::string_view kFlash2Classes[] = {"attention.flashinfer.extend"};
 constexpr std::string_view kFlash4Classes[] = {"attention.fa4.extend", "attention.trtllm_mha.extend"};
 

@@ -63,7 +63,8 @@ void check_text(std::string_view flag, const std::string& value);
 // One of `choices`; of those that `meant` has, what they mean.
 template <typename T>
 FlagSet::ReadValue word(Words choices, T& target, std::map<std::string, std::string> meant = {}) {
-  return [=, choices = std::move(choices), &target](std::string_view flag, const std::string& value) {
+  return [meant = std::move(meant), choices = std::move(choices), &target](std::string_view flag,
+                                                                           const std::string& value) {
     check_word(flag, value, choices);
     const auto other = meant.find(value);
     target = other == meant.end() ? value : other->second;

@@ -340,10 +340,10 @@ StageCost PipelineCost::Impl::denoise(const GenerationRequest& request, double& 
     if (!stage.component.empty()) stage.component += " ";
     stage.component += name;
   }
+  const std::uint32_t frames = (request.frames - 1) / parts.vae.temporal_stride + 1;
   const double latents = static_cast<double>(request.outputs) * static_cast<double>(parts.vae.latent) *
                          static_cast<double>(request.width) * request.height / parts.vae.spatial_stride /
-                         parts.vae.spatial_stride * ((request.frames - 1) / parts.vae.temporal_stride + 1) *
-                         kElement;
+                         parts.vae.spatial_stride * frames * kElement;
   PassCost step;
   step.host = constants::kStepLaunches * price_.launch_seconds();
   step.add("elementwise", price_.costs().elementwise(6 * latents));

@@ -290,7 +290,8 @@ VaeConfig read_vae(const std::string& class_name, const ConfigReader& config) {
 
 LatentShape latent_shape(const VaeConfig& vae, std::uint32_t frames, double width, double height) {
   const double side = vae.spatial_stride;
-  return {.frames = static_cast<double>((frames - 1) / vae.temporal_stride + 1),
+  const std::uint32_t coded = (frames - 1) / vae.temporal_stride + 1;
+  return {.frames = static_cast<double>(coded),
           .height = std::max(1.0, std::floor(height / side)),
           .width = std::max(1.0, std::floor(width / side))};
 }
