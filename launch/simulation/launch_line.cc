@@ -59,13 +59,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNewNames
      {"--nsa-prefill-backend", "--dsa-prefill-backend"},
      {"--nsa-decode-backend", "--dsa-decode-backend"}}};
 
-// Classes of config.json that come with the checkpoint: neither Transformers nor SGLang 0.5.23 has them
-// (sglang/srt/configs, utils/hf_transformers).
-constexpr std::array<std::string_view, 2> kRemoteClasses = {"BailingMoeV2ForCausalLM", "MiMoV2ForCausalLM"};
-
 bool is_remote(const std::string& model) {
   if (!rank::catalogue_config(rank::catalogue_key(model))) return false;
-  return std::ranges::count(kRemoteClasses, rank::load_model_config(model).architecture) > 0;
+  return rank::load_model_config(model).facts.remote_code;
 }
 
 // In the order of the help.

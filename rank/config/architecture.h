@@ -65,6 +65,9 @@ struct ArchitectureFacts {
   // family; from 0.5.23 on, arg_groups/model_hook.py, also Lfm2MoeForCausalLM); 0: it always does.
   std::uint8_t overlaps_beside_states = 0;
   bool priced_only = false;  // numeric execution does not compute it
+  // The class of its config.json comes with the checkpoint, which takes --trust-remote-code: neither
+  // Transformers nor SGLang 0.5.23 has it (sglang/srt/configs, utils/hf_transformers).
+  bool remote_code = false;
   DraftHead draft_head = DraftHead::kNone;
   // What SGLang sets for the class where the flags say nothing: --max-running-requests (0: as for any other),
   // and --swa-full-tokens-ratio.
