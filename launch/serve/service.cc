@@ -309,12 +309,7 @@ void Service::on_model(Call call) {
     respond(call, {.body = model_card_json(info_)});
     return;
   }
-  respond(
-      call,
-      {.status = 404,
-       .body = fmt::format(
-           R"({{"error":{{"message":{},"type":"invalid_request_error","param":"model","code":"model_not_found"}}}})",
-           json_string(fmt::format("The model '{}' does not exist", name)))});
+  respond(call, {.status = 404, .body = model_not_found_body(name)});
 }
 
 void Service::on_model_info(Call call) { respond(call, {.body = model_info_json(info_)}); }

@@ -159,6 +159,7 @@ void PipelineService::advance(double now) {
     finish(*at->second);
     queued_.erase(at);
   }
+  forget_oldest();
   queue_.begin(now, [this](const rank::GenerationRequest& shape, const ServedRequest& head) {
     const QueueRules& rules = config_.rules;
     const char* const reason = rules.max_outputs == 1 || !rules.batches ? "dynamic_disabled"
@@ -166,27 +167,33 @@ void PipelineService::advance(double now) {
                                                                         : "delay";
     metrics_.on_batch(head, reason, prices_.of(shape).cost);
   });
-  forget_oldest();
   const double next = queue_.next();
-  if (next == std::numeric_limits<double>::infinity()) return;
-  thread_->post_at(clock_.time_at(next), [this, next] { advance(std::max(next, clock_.now())); });
+  if (next >= due_) return;  // somebody comes by then
+  due_ = next;
+  thread_->post_at(clock_.time_at(next), [this, next] {
+    if (due_ == next) due_ = std::numeric_limits<double>::infinity();
+    advance(std::max(next, clock_.now()));
+  });
 }
 
 void PipelineService::finish(Job& job) {
   job.done = true;
+  ++num_done_;
   job.completed = std::time(nullptr);
   if (job.exchange) std::exchange(job.exchange, nullptr)->respond(image_json(job));
 }
 
 void PipelineService::forget_oldest() {
-  for (auto at = jobs_.begin(); jobs_.size() > kMostJobs && at != jobs_.end();) {
-    if (!at->done) {
-      ++at;
-      continue;
-    }
-    by_id_.erase(at->id);
-    at = jobs_.erase(at);
+  for (auto at = jobs_.begin(); num_done_ > kMostJobs;) {
+    const auto job = at++;
+    if (job->done) forget(job);
   }
+}
+
+void PipelineService::forget(Jobs::iterator job) {
+  by_id_.erase(job->id);
+  jobs_.erase(job);
+  --num_done_;
 }
 
 PipelineService::Job* PipelineService::find(std::string_view id, bool video) {
@@ -303,9 +310,9 @@ HttpResponse PipelineService::videos(const HttpRequest& request) {
   Json json = video_json(*job);
   if (!get) {
     json["status"] = "deleted";
-    by_id_.erase(job->id);
-    // One that runs goes on, as there.
-    if (job->done) jobs_.remove_if([job](const Job& other) { return &other == job; });
+    // One that runs goes on, as there, and is found no more.
+    const auto at = by_id_.extract(job->id).mapped();
+    if (at->done) forget(at);
   }
   return json_response(json);
 }
@@ -359,11 +366,7 @@ HttpResponse PipelineService::information(const HttpRequest& request) const {
   if (path.starts_with(kModels)) {
     const std::string name = path.substr(kModels.size());
     if (name == config_.served_model_name) return json_response(model_card());
-    return {
-        .status = 404,
-        .body = fmt::format(
-            R"({{"error":{{"message":{},"type":"invalid_request_error","param":"model","code":"model_not_found"}}}})",
-            json_string(fmt::format("The model '{}' does not exist", name)))};
+    return {.status = 404, .body = model_not_found_body(name)};
   }
   if (path == "/v1/model_info") return json_response({{"model_path", config_.model_path}});
   if (path == "/model_info") {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <ctime>
 #include <functional>
+#include <limits>
 #include <list>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -69,6 +70,7 @@ class PipelineService final : public HttpHandler {
   void advance(double now);
   void finish(Job& job);
   void forget_oldest();
+  void forget(Jobs::iterator job);  // one that is done
 
   HttpResponse image_json(const Job& job) const;
   Json video_json(const Job& job) const;
@@ -91,7 +93,9 @@ class PipelineService final : public HttpHandler {
   Jobs jobs_;
   std::unordered_map<std::string, Jobs::iterator> by_id_;
   std::unordered_map<std::size_t, Jobs::iterator> queued_;  // by id in queue_
+  std::size_t num_done_ = 0;                                // of jobs_
   WireThread* thread_ = nullptr;                            // the one thread
+  double due_ = std::numeric_limits<double>::infinity();    // when advance() is called next, of the clock
   std::atomic<bool> draining_ = false;
 };
 

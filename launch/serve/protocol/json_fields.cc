@@ -61,6 +61,12 @@ std::string error_body(ErrorStyle style, unsigned status, std::string_view type,
                      json_string(message), json_string(type), status);
 }
 
+std::string model_not_found_body(std::string_view model) {
+  return fmt::format(
+      R"({{"error":{{"message":{},"type":"invalid_request_error","param":"model","code":"model_not_found"}}}})",
+      json_string(fmt::format("The model '{}' does not exist", model)));
+}
+
 json parse_json_object(std::string_view body) {
   json value;
   try {

@@ -43,6 +43,9 @@ std::string error_body(ErrorStyle style, unsigned status, std::string_view type,
 // `body` as a JSON object. Throws Refusal: no JSON, no object, or nested deeper than anybody needs.
 nlohmann::json parse_json_object(std::string_view body);
 
+// OpenAI's, of a model that is not served: 404.
+std::string model_not_found_body(std::string_view model);
+
 class JsonFields {
  public:
   // `object` must outlive this. `prefix` goes in front of the names in sentences.
