@@ -13,7 +13,8 @@ namespace tpsim::launch {
 // quote that is not closed, and for a variable that is not set.
 std::vector<std::string> shell_words(std::string_view command, bool script = false);
 
-// The words as a line that a shell makes them of again.
+// A word as a shell reads it back, in quotes where it needs them; and such words as a line.
+std::string shell_word(const std::string& word);
 std::string shell_command(std::span<const std::string> words);
 
 // Drops all up to the program whose flags follow: sglang.launch_server, `sglang serve`, sglang_router's two,

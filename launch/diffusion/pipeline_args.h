@@ -47,6 +47,10 @@ struct Shortcut {
   bool given = false;
 };
 
+// Of a side, a video, a loop and a second.
+inline constexpr std::uint32_t kMostPixels = 16384, kMostFrames = 100'000, kMostSteps = 10'000,
+                               kMostFps = 1000;
+
 struct SamplingAsked {
   std::array<Shortcut, 4> shortcuts = {
       {{"4k", {3840, 2160}}, {"2k", {2560, 1440}}, {"1080p", {1920, 1080}}, {"720p", {1280, 720}}}};

@@ -11,7 +11,7 @@
 namespace tpsim::launch {
 namespace {
 
-constexpr std::uint64_t kMostGpus = 1024, kMostPixels = 16384, kMostFrames = 100'000, kMostSteps = 10'000;
+constexpr std::uint64_t kMostGpus = 1024;
 constexpr std::string_view kPrecisions[] = {"bf16", "fp16", "fp32"};
 
 FlagSet::ReadList names(std::optional<std::vector<std::string>>& target) {
@@ -184,7 +184,7 @@ void declare_sampling(FlagSet& flags, PipelineArgs& args) {
   flags.add_value("--num-frames", "N", "of a video (default: the model's)", count(s.frames, 1, kMostFrames));
   flags.add_value("--fps", "N",
                   "frames per second of the video, of which no time depends (default: the model's)",
-                  count(s.fps, 1, 1000));
+                  count(s.fps, 1, kMostFps));
   flags.add_value("--num-inference-steps", "N", "of the denoising loop (default: the model's)",
                   count(s.steps, 1, kMostSteps));
   flags.add_value("--guidance-scale", "X", "classifier-free guidance runs above 1 (default: the model's)",

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "proto/base/error.h"
+#include "proto/base/text.h"
 
 namespace tpsim::launch {
 namespace {
@@ -33,9 +34,7 @@ constexpr std::uint32_t kProbeSeconds = 10;
 
 bool is_plain(const std::string& text) {
   constexpr std::string_view kWordsOfYaml[] = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"};
-  std::string lower;
-  for (const char c : text) lower += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  if (text.empty() || std::ranges::find(kWordsOfYaml, lower) != std::end(kWordsOfYaml)) return false;
+  if (text.empty() || std::ranges::find(kWordsOfYaml, to_lower(text)) != std::end(kWordsOfYaml)) return false;
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const std::size_t start = text.find_first_not_of("-/");
   return start < 3 && letter(text[start]) && std::ranges::all_of(text, [&](char c) {

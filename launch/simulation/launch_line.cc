@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "launch/cli/flag_command.h"
+#include "launch/cli/shell_line.h"
 #include "launch/deployment/sides.h"
 #include "rank/config/catalogue_models.h"
 #include "rank/config/model_config.h"
@@ -78,15 +79,6 @@ std::vector<std::string> flags_of_the_server() {
   });
   names.emplace_back("--stream-interval");  // which stands with the load here
   return names;
-}
-
-std::string shell_word(const std::string& text) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
 }
 
 std::string model_of(const std::string& given) {
@@ -164,12 +156,6 @@ std::vector<std::string> router_flags(const std::map<std::string, std::string>& 
     if (flag == "--prefill-policy" || flag == "--decode-policy") words.insert(words.end(), {flag, value});
   }
   return words;
-}
-
-std::string text_of(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + shell_word(word);
-  return text;
 }
 
 // GPUs that stand in one host.
@@ -262,7 +248,7 @@ std::vector<std::string> launch_commands(const ServerArgs& args) {
   std::string router = "python3 -m sglang_router.launch_router";
   router += (pairs ? " --pd-disaggregation" : " --worker-urls") + urls;
   if (const std::vector<std::string> flags = router_flags(args.given); !flags.empty())
-    router += " " + text_of(flags);
+    router += " " + shell_command(flags);
   std::vector<std::string> commands = hosts.commands();
   commands.push_back(std::move(router));
   return commands;
@@ -271,7 +257,7 @@ std::vector<std::string> launch_commands(const ServerArgs& args) {
 std::string LaunchCommand::text() const {
   std::string text;
   for (const auto& [name, value] : environment) text += fmt::format("{}={} ", name, shell_word(value));
-  return text + text_of(words);
+  return text + shell_command(words);
 }
 
 ContainerCommands container_commands(const ServerArgs& args) {

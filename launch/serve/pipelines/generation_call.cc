@@ -18,7 +18,6 @@ namespace {
 using nlohmann::json;
 using Kind = GenerationCall::Kind;
 
-constexpr std::int64_t kMostPixels = 16384, kMostFrames = 100'000, kMostSteps = 10'000, kMostFps = 1000;
 constexpr std::int64_t kMostOutputs = 10;  // more are made ten, as there
 constexpr std::uint32_t kImageSide = 1024, kVideoSeconds = 4, kVideoFps = 24;
 
@@ -120,7 +119,7 @@ class Reader {
     whole(fields, "num_inference_steps", kMostSteps, s.steps);
     // "n" of everyone, and the name that videos have besides.
     for (const char* const name : {"n", "num_outputs_per_prompt"}) {
-      if (const auto n = fields.integer(name, -kMostSteps, kMostSteps))
+      if (const auto n = fields.integer(name, -std::int64_t{kMostSteps}, kMostSteps))
         s.outputs = static_cast<std::uint32_t>(std::clamp<std::int64_t>(*n, 1, kMostOutputs));
     }
     if (const auto scale = fields.real("guidance_scale")) s.guidance = *scale;
