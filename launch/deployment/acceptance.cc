@@ -27,6 +27,26 @@ double rate_of(double length, std::uint32_t steps) {
   return std::round(low * kDigits) / kDigits;
 }
 
+struct Row {
+  std::string architecture, algorithm;
+  PublishedAcceptance published;
+};
+
+const std::vector<Row>& published_rows() {
+  static const std::vector<Row> kRows = [] {
+    std::vector<Row> rows;
+    for (const auto& row :
+         nlohmann::json::parse(*rank::catalogue::find("acceptance", "published")).at("rows"))
+      rows.push_back({row.at("architecture"),
+                      row.at("algorithm"),
+                      {.rate = rate_of(row.at("length").get<double>(), row.at("steps").get<std::uint32_t>()),
+                       .of = "as " + row.at("of").get<std::string>(),
+                       .source = row.at("source")}});
+    return rows;
+  }();
+  return kRows;
+}
+
 }  // namespace
 
 std::optional<PublishedAcceptance> published_acceptance(const std::string& architecture,
@@ -34,16 +54,11 @@ std::optional<PublishedAcceptance> published_acceptance(const std::string& archi
   const char* const algorithm = kind == rank::DraftKind::kNextN    ? "EAGLE"
                                 : kind == rank::DraftKind::kEagle3 ? "EAGLE3"
                                                                    : "";
-  const auto json = nlohmann::json::parse(*rank::catalogue::find("acceptance", "published"));
   std::vector<PublishedAcceptance> others;
-  for (const auto& row : json.at("rows")) {
-    if (row.at("algorithm") != algorithm) continue;
-    PublishedAcceptance published{
-        .rate = rate_of(row.at("length").get<double>(), row.at("steps").get<std::uint32_t>()),
-        .of = "as " + row.at("of").get<std::string>(),
-        .source = row.at("source").get<std::string>()};
-    if (row.at("architecture") == architecture) return published;
-    others.push_back(std::move(published));
+  for (const Row& row : published_rows()) {
+    if (row.algorithm != algorithm) continue;
+    if (row.architecture == architecture) return row.published;
+    others.push_back(row.published);
   }
   if (others.empty()) return std::nullopt;
   std::ranges::sort(others, {}, &PublishedAcceptance::rate);

@@ -227,14 +227,8 @@ class Search {
         *report.add_runs() = run;
         leads.push_back(i);
       }
-      const std::size_t count = std::max(kGroups, leads.size() / 4);
-      std::set<std::string> layouts;
-      std::size_t taken = 0;
-      for (const int rank : rank_runs(report, share_, leads.size())) {
-        const std::size_t i = leads[static_cast<std::size_t>(rank)];
-        if (layouts.insert(space_.layouts[i]).second || taken < count) dropped.erase(space_.groups[i]);
-        ++taken;
-      }
+      for (const std::size_t i : kept(report, leads, std::max(kGroups, leads.size() / 4)))
+        dropped.erase(space_.groups[i]);
     }
     return dropped;
   }
@@ -277,6 +271,20 @@ class Search {
          [this](std::size_t i, const std::atomic<bool>& stop) { try_one(i, 0, /*claims=*/false, stop); });
   }
 
+  // Of the settings whose runs the report has, in its order, the best `count` and the best of each layout.
+  std::vector<std::size_t> kept(const proto::ComparisonReport& report,
+                                const std::vector<std::size_t>& settings, std::size_t count) const {
+    std::vector<std::size_t> out;
+    std::set<std::string> layouts;
+    std::size_t taken = 0;
+    for (const int rank : rank_runs(report, share_, settings.size())) {
+      const std::size_t i = settings[static_cast<std::size_t>(rank)];
+      if (layouts.insert(space_.layouts[i]).second || taken < count) out.push_back(i);
+      ++taken;
+    }
+    return out;
+  }
+
   // The best `count` of each number of GPUs, and the best of each layout.
   std::vector<std::size_t> best_of(const std::vector<std::size_t>& left, std::size_t count) {
     std::set<std::size_t> chosen;
@@ -288,13 +296,7 @@ class Search {
         *report.add_runs() = std::move(candidates_[i].report);
         settings.push_back(i);
       }
-      std::set<std::string> layouts;
-      std::size_t taken = 0;
-      for (const int rank : rank_runs(report, share_, settings.size())) {
-        const std::size_t i = settings[static_cast<std::size_t>(rank)];
-        if (layouts.insert(space_.layouts[i]).second || taken < count) chosen.insert(i);
-        ++taken;
-      }
+      for (const std::size_t i : kept(report, settings, count)) chosen.insert(i);
     }
     if (chosen.empty())
       throw_user_error(

@@ -75,4 +75,9 @@ struct ArchitectureFacts {
   double window_share = 0.8;
 };
 
+constexpr ArchitectureFacts with_remote_code(ArchitectureFacts facts) {
+  facts.remote_code = true;
+  return facts;
+}
+
 }  // namespace tpsim::rank

@@ -98,13 +98,9 @@ constexpr ArchitectureFacts hybrid_of(ArchitectureFacts facts) {
   facts.late_state_cache = true;
   return facts;
 }
-constexpr ArchitectureFacts remote_of(ArchitectureFacts facts) {
-  facts.remote_code = true;
-  return facts;
-}
 constexpr std::array<Architecture, 3> kBailingArchitectures = {{
     {.name = "BailingMoeForCausalLM", .facts = kBailingFacts},
-    {.name = "BailingMoeV2ForCausalLM", .facts = remote_of(kBailingFacts)},
+    {.name = "BailingMoeV2ForCausalLM", .facts = with_remote_code(kBailingFacts)},
     {.name = "BailingMoeV2_5ForCausalLM", .facts = hybrid_of(kBailingFacts)},
 }};
 

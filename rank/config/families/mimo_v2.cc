@@ -91,13 +91,9 @@ constexpr ArchitectureFacts kMimoFacts = {.data_parallel_attention = true,
                                           .biased_grouped_topk = true,
                                           .fp32_router = 1,
                                           .priced_only = true};
-constexpr ArchitectureFacts remote_of(ArchitectureFacts facts) {
-  facts.remote_code = true;
-  return facts;
-}
 constexpr std::array<Architecture, 2> kMimoV2Architectures = {{
     {.name = "MiMoV2FlashForCausalLM", .facts = kMimoFacts},
-    {.name = "MiMoV2ForCausalLM", .facts = remote_of(kMimoFacts)},
+    {.name = "MiMoV2ForCausalLM", .facts = with_remote_code(kMimoFacts)},
 }};
 
 }  // namespace

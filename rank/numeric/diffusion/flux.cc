@@ -16,8 +16,6 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr std::uint32_t kTimeSize = 256, kMlpRatio = 4;
-
 class Flux : public Denoiser {
  public:
   Flux(const ConfigReader& config, const TensorSource& source)
@@ -45,26 +43,17 @@ class Flux : public Denoiser {
     };
     x_ = linear("x_embedder", width_, 4 * channels_);
     context_ = linear("context_embedder", width_, text_);
-    time_ = embedder("timestep_embedder", kTimeSize);
-    if (embeds_guidance_) guidance_ = embedder("guidance_embedder", kTimeSize);
+    time_ = embedder("timestep_embedder", kJointTimeSize);
+    if (embeds_guidance_) guidance_ = embedder("guidance_embedder", kJointTimeSize);
     pooled_text_ = embedder("text_embedder", pooled_);
     for (std::uint32_t i = 0; i < config.number("num_layers", 0); ++i) {
       const std::string at = "transformer_blocks." + std::to_string(i) + ".";
-      const auto stream = [&](const std::string& kind, const std::string& to, const std::string& proj,
-                              const std::string& norm, const std::string& out) {
-        const std::string attention = at + "attn.";
-        return JointStream{.modulation = linear(at + "norm1" + kind + ".linear", 6 * width_, width_),
-                           .q = linear(attention + to + "q" + proj, width_, width_),
-                           .k = linear(attention + to + "k" + proj, width_, width_),
-                           .v = linear(attention + to + "v" + proj, width_, width_),
-                           .out = linear(attention + out, width_, width_),
-                           .up = linear(at + "ff" + kind + ".net.0.proj", kMlpRatio * width_, width_),
-                           .down = linear(at + "ff" + kind + ".net.2", width_, kMlpRatio * width_),
-                           .norm_q = reader.tensor(attention + norm + "q.weight", {dim_}),
-                           .norm_k = reader.tensor(attention + norm + "k.weight", {dim_})};
+      const auto stream = [&](bool text) {
+        const std::string kind = text ? "_context" : "";
+        return read_joint_stream(reader, at + "attn.", text, at + "norm1" + kind + ".linear",
+                                 at + "ff" + kind + ".net.0.proj", at + "ff" + kind + ".net.2", width_, dim_);
       };
-      double_.push_back({stream("_context", "add_", "_proj", "norm_added_", "to_add_out"),
-                         stream("", "to_", "", "norm_", "to_out.0")});
+      double_.push_back({stream(true), stream(false)});
     }
     for (std::uint32_t i = 0; i < config.number("num_single_layers", 0); ++i) {
       const std::string at = "single_transformer_blocks." + std::to_string(i) + ".";
@@ -73,8 +62,8 @@ class Flux : public Denoiser {
                          .k = linear(at + "attn.to_k", width_, width_),
                          .v = linear(at + "attn.to_v", width_, width_),
                          .out = {},
-                         .up = linear(at + "proj_mlp", kMlpRatio * width_, width_),
-                         .down = linear(at + "proj_out", width_, (1 + kMlpRatio) * width_),
+                         .up = linear(at + "proj_mlp", kJointMlpRatio * width_, width_),
+                         .down = linear(at + "proj_out", width_, (1 + kJointMlpRatio) * width_),
                          .norm_q = reader.tensor(at + "attn.norm_q.weight", {dim_}),
                          .norm_k = reader.tensor(at + "attn.norm_k.weight", {dim_})});
     }
@@ -95,9 +84,9 @@ class Flux : public Denoiser {
                                           SequenceRanks& ranks) const override {
     const TextEmbeddings& text = texts.front();
     ThreadPool& pool = ranks.pool();
-    Rows condition = time_(sinusoids(timestep, kTimeSize), pool);
+    Rows condition = time_(sinusoids(timestep, kJointTimeSize), pool);
     const auto add_to_condition = [&](const Rows& more) { add(condition.data(), more.data(), width_); };
-    if (embeds_guidance_) add_to_condition(guidance_(sinusoids(1000 * guidance, kTimeSize), pool));
+    if (embeds_guidance_) add_to_condition(guidance_(sinusoids(1000 * guidance, kJointTimeSize), pool));
     add_to_condition(pooled_text_(text.pooled, pool));
     activate(TowerActivation::kSilu, condition.data(), width_);
 
@@ -138,9 +127,9 @@ class Flux : public Denoiser {
       Rows beside;  // of each token attention, then the MLP
       for (std::size_t t = 0; t * width_ < x[i].size(); ++t) {
         const auto attended = met[i].begin() + static_cast<std::ptrdiff_t>(t * width_);
-        const auto mlp = hidden[i].begin() + static_cast<std::ptrdiff_t>(t * kMlpRatio * width_);
+        const auto mlp = hidden[i].begin() + static_cast<std::ptrdiff_t>(t * kJointMlpRatio * width_);
         beside.insert(beside.end(), attended, attended + width_);
-        beside.insert(beside.end(), mlp, mlp + static_cast<std::ptrdiff_t>(kMlpRatio) * width_);
+        beside.insert(beside.end(), mlp, mlp + static_cast<std::ptrdiff_t>(kJointMlpRatio) * width_);
       }
       add_gated(x[i], product(block.down, beside, pool), table.data() + std::size_t{2} * width_, width_);
     }

@@ -81,6 +81,27 @@ std::array<Rows, 2> streams(const Rows& x, const JointTokens& tokens, std::uint3
 
 }  // namespace
 
+JointStream read_joint_stream(const TowerReader& reader, const std::string& attention, bool text,
+                              const std::string& modulation, const std::string& up, const std::string& down,
+                              std::uint32_t width, std::uint32_t dim) {
+  const auto linear = [&](const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
+    return reader.whole(name, outputs, {inputs}, /*bias=*/true);
+  };
+  const auto projection = [&](const std::string& name) {
+    return linear(attention + (text ? "add_" + name + "_proj" : "to_" + name), width, width);
+  };
+  const std::string norm = attention + (text ? "norm_added_" : "norm_");
+  return {.modulation = linear(modulation, 6 * width, width),
+          .q = projection("q"),
+          .k = projection("k"),
+          .v = projection("v"),
+          .out = linear(attention + (text ? "to_add_out" : "to_out.0"), width, width),
+          .up = linear(up, kJointMlpRatio * width, width),
+          .down = linear(down, width, kJointMlpRatio * width),
+          .norm_q = reader.tensor(norm + "q.weight", {dim}),
+          .norm_k = reader.tensor(norm + "k.weight", {dim})};
+}
+
 void forward_joint(const std::array<JointStream, 2>& block, const Rows& condition,
                    const SequenceRanks::Call& call, const std::vector<JointTokens>& tokens, PerRank& x,
                    SequenceRanks& ranks) {

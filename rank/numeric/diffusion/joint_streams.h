@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rank/numeric/diffusion/denoiser.h"
@@ -19,6 +20,7 @@ using Rows = std::vector<float>;
 
 constexpr float kJointEps = 1e-6F;  // of every norm: Diffusers' transformer_flux.py, transformer_qwenimage.py
 constexpr std::array<std::uint32_t, 3> kJointPatch = {1, 2, 2};
+constexpr std::uint32_t kJointTimeSize = 256, kJointMlpRatio = 4;  // of FLUX and Qwen-Image
 
 template <typename T>
 std::vector<T> concatenated(std::vector<T> a, const std::vector<T>& b) {
@@ -66,6 +68,11 @@ struct JointStream {
   TowerLinear modulation, q, k, v, out, up, down;
   Rows norm_q, norm_k;
 };
+// Of a block that has both, `text` or image: tensors `modulation`, `up` and `down` of the block, and those of
+// Diffusers' joint Attention at `attention`. `dim`: of a head.
+JointStream read_joint_stream(const TowerReader& reader, const std::string& attention, bool text,
+                              const std::string& modulation, const std::string& up, const std::string& down,
+                              std::uint32_t width, std::uint32_t dim);
 // x through a block; streams: text's, then image's. `condition`: what the modulations see.
 void forward_joint(const std::array<JointStream, 2>& block, const Rows& condition,
                    const SequenceRanks::Call& call, const std::vector<JointTokens>& tokens, PerRank& x,

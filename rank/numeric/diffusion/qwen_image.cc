@@ -20,8 +20,6 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr std::uint32_t kTimeSize = 256, kMlpRatio = 4;
-
 class QwenImage : public Denoiser {
  public:
   QwenImage(const ConfigReader& config, const TensorSource& source)
@@ -48,24 +46,16 @@ class QwenImage : public Denoiser {
     image_in_ = linear("img_in", width_, 4 * channels_);
     text_norm_ = reader.norm("txt_norm", text_, kJointEps, /*rms=*/true);
     text_in_ = linear("txt_in", width_, text_);
-    time_ = {.first = linear("time_text_embed.timestep_embedder.linear_1", width_, kTimeSize),
+    time_ = {.first = linear("time_text_embed.timestep_embedder.linear_1", width_, kJointTimeSize),
              .second = linear("time_text_embed.timestep_embedder.linear_2", width_, width_)};
     for (std::uint32_t i = 0; i < config.number_or("num_layers", 60); ++i) {
-      const std::string at = "transformer_blocks." + std::to_string(i) + ".", attention = at + "attn.";
-      const auto stream = [&](const std::string& kind, const std::string& to, const std::string& proj,
-                              const std::string& norm, const std::string& out) {
-        return JointStream{.modulation = linear(at + kind + "_mod.1", 6 * width_, width_),
-                           .q = linear(attention + to + "q" + proj, width_, width_),
-                           .k = linear(attention + to + "k" + proj, width_, width_),
-                           .v = linear(attention + to + "v" + proj, width_, width_),
-                           .out = linear(attention + out, width_, width_),
-                           .up = linear(at + kind + "_mlp.net.0.proj", kMlpRatio * width_, width_),
-                           .down = linear(at + kind + "_mlp.net.2", width_, kMlpRatio * width_),
-                           .norm_q = reader.tensor(attention + norm + "q.weight", {dim_}),
-                           .norm_k = reader.tensor(attention + norm + "k.weight", {dim_})};
+      const std::string at = "transformer_blocks." + std::to_string(i) + ".";
+      const auto stream = [&](bool text) {
+        const std::string kind = at + (text ? "txt" : "img");
+        return read_joint_stream(reader, at + "attn.", text, kind + "_mod.1", kind + "_mlp.net.0.proj",
+                                 kind + "_mlp.net.2", width_, dim_);
       };
-      blocks_.push_back({stream("txt", "add_", "_proj", "norm_added_", "to_add_out"),
-                         stream("img", "to_", "", "norm_", "to_out.0")});
+      blocks_.push_back({stream(true), stream(false)});
     }
     norm_out_ = linear("norm_out.linear", 2 * width_, width_);
     proj_out_ = linear("proj_out", 4 * channels_, width_);
@@ -102,7 +92,7 @@ class QwenImage : public Denoiser {
                                           std::span<const TextEmbeddings> texts,
                                           SequenceRanks& ranks) const override {
     ThreadPool& pool = ranks.pool();
-    Rows condition = time_(sinusoids(timestep, kTimeSize), pool);
+    Rows condition = time_(sinusoids(timestep, kJointTimeSize), pool);
     activate(TowerActivation::kSilu, condition.data(), width_);
 
     const JointSequence sequence(shape, texts.front().tokens);
