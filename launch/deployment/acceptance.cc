@@ -34,9 +34,9 @@ struct Row {
 
 const std::vector<Row>& published_rows() {
   static const std::vector<Row> kRows = [] {
+    const auto json = nlohmann::json::parse(*rank::catalogue::find("acceptance", "published"));
     std::vector<Row> rows;
-    for (const auto& row :
-         nlohmann::json::parse(*rank::catalogue::find("acceptance", "published")).at("rows"))
+    for (const auto& row : json.at("rows"))
       rows.push_back({row.at("architecture"),
                       row.at("algorithm"),
                       {.rate = rate_of(row.at("length").get<double>(), row.at("steps").get<std::uint32_t>()),
