@@ -9,6 +9,7 @@
 #include <array>
 #include <boost/algorithm/string/case_conv.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -76,16 +77,21 @@ std::map<std::string, std::vector<std::string>> catalogue_families() {
 // them.
 std::optional<proto::RunReport> header_of(const std::vector<std::string>& models, const std::string& hardware,
                                           std::string& refusal) {
+  static const ServerArgs kAsked = read_run_flags({"--model-path", "llama-3.1-8b", "--hardware", "h200-sxm",
+                                                   "--dataset-name", "random", "--num-prompts", "1"});
   for (const std::string& model : models) {
-    for (const char* const gpus : {"8", "4", "1", "16"}) {
+    std::string last;
+    for (const std::uint32_t gpus : {8U, 4U, 1U, 16U}) {
+      ServerArgs args = kAsked;
+      args.model_path = model;
+      args.hardware = hardware;
+      args.tp_size = gpus;
       try {
-        return resolve_deployments(read_run_flags({"--model-path", model, "--hardware", hardware, "--tp",
-                                                   gpus, "--dataset-name", "random", "--num-prompts", "1"}),
-                                   /*compare=*/false)
-            .at(0)
-            .header;
+        return resolve_deployments(args, /*compare=*/false).at(0).header;
       } catch (const UserError& error) {
         if (refusal.empty()) refusal = error.what();
+        if (last == error.what()) break;  // it is not their number
+        last = error.what();
       }
     }
   }
@@ -130,9 +136,11 @@ std::vector<Family> families_of(const ModelsArgs& args) {
   std::vector<Family> out;
   for (const auto& [name, models] : families) {
     if (!wanted.empty() && name != wanted) continue;
-    Family& family = out.emplace_back(Family{name, models, {}});
-    for (const std::string& gpu : gpus) family.gpus.push_back(judge(name, models, gpu));
+    out.push_back({name, models, {}});
   }
+  // A profile is read once where all that ask for it come together.
+  for (const std::string& gpu : gpus)
+    for (Family& family : out) family.gpus.push_back(judge(family.name, family.models, gpu));
   return out;
 }
 

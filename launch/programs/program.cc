@@ -15,7 +15,7 @@
 #include "launch/cli/config_file.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
-#include "rank/diffusion/pipeline.h"
+#include "rank/config/pipeline_names.h"
 
 namespace tpsim::launch {
 namespace {

@@ -28,28 +28,28 @@ struct CommandName {
 
 // In the order of `tpsim --help`.
 inline constexpr CommandName kCommandNames[] = {
-    {"run", "Serve a workload on one deployment", "tpsim", "tpsim-numeric", "tpsim"},
+    {"run", "Serve a workload on one deployment", "tpsim", "tpsim-numeric", "tpsim-pipelines"},
     {"compare",
      "Serve the same workload once per attention backend or pair, and once for each value of the lists that "
      "flags marked [list] are given, such as --tp 4,8 --page-size 1,64: the best setting, the Pareto front "
      "and a row for each (--report-dir then receives sweep.csv instead of requests.csv and steps.csv)",
-     "tpsim", "tpsim-numeric", "tpsim"},
+     "tpsim", "tpsim-numeric", "tpsim-pipelines"},
     {"plan",
      "What to launch on --gpus so many: searches the ways to share a model among them, backends and batches "
      "for a load and its service levels, and prints the best with the commands that start them (--report-dir "
      "then receives plan.json, too)",
-     "tpsim", ""},
+     "tpsim-plan", ""},
     {"generate",
      "Compute the tokens that a model generates; of a diffusion pipeline, the time and memory of an image or "
      "video",
-     "tpsim-numeric", "tpsim-numeric", "tpsim"},
+     "tpsim-numeric", "tpsim-numeric", "tpsim-pipelines"},
     {"verify",
      "Hold every backend, --tp and way to serve against a dense reference, by computing; of a diffusion "
      "pipeline every backend and split of its denoising",
      "tpsim-numeric", "tpsim-numeric", "tpsim-numeric"},
     {"replay", "Carry out a recorded stream of batches on another backend or executor", "tpsim",
      "tpsim-numeric"},
-    {"backends", "What the attention backends can do, and which is chosen", "tpsim", "", "tpsim"},
+    {"backends", "What the attention backends can do, and which is chosen", "tpsim", "", "tpsim-pipelines"},
     {"models",
      "Families of models and GPUs, and what stands behind prices of each: server, kernels or datasheet",
      "tpsim", ""},
@@ -59,7 +59,7 @@ inline constexpr CommandName kCommandNames[] = {
     {"calibrate", "Fit a hardware profile to your own measurements", "tpsim-calibrate", ""},
     {"serve", "Serve live clients on the wall clock: SGLang's protocol and OpenAI's", "tpsim-serve",
      "tpsim-serve-numeric", "tpsim-serve"},
-    {"trace", "Make, look into or convert a workload trace", "tpsim", ""},
+    {"trace", "Make, look into or convert a workload trace", "tpsim-trace", ""},
     {"completion", "Print a script that completes commands and flags in bash, zsh or fish", "tpsim", ""}};
 
 // Declares the flags of `command`; when that was parsed, `action` becomes what carries it out and returns the

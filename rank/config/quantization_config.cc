@@ -15,8 +15,12 @@ using Pattern = QuantizationConfig::Pattern;
 
 // Whether `ignored` stands in `module` as whole components.
 bool path_match(std::string_view ignored, std::string_view module) {
-  const std::string inside = "." + std::string(module) + ".";
-  return inside.find("." + std::string(ignored) + ".") != std::string::npos;
+  for (std::size_t at = module.find(ignored); at != std::string_view::npos;
+       at = module.find(ignored, at + 1)) {
+    const std::size_t end = at + ignored.size();
+    if ((at == 0 || module[at - 1] == '.') && (end == module.size() || module[end] == '.')) return true;
+  }
+  return false;
 }
 
 // `text` equals `pattern`, in which * stands for anything.

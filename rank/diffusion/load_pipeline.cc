@@ -6,8 +6,8 @@
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
-#include "rank/catalogue/catalogue.h"
 #include "rank/config/config_reader.h"
+#include "rank/config/pipeline_names.h"
 #include "rank/cost/hardware.h"
 #include "rank/diffusion/pipeline.h"
 #include "rank/diffusion/pipeline_parts.h"
@@ -15,7 +15,6 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr const char* kCatalogue = "pipelines";
 constexpr const char* kExamples = "rank/catalogue/pipelines";
 
 // A pipeline as the catalogue has it: model_index, components (config.json by name), sampling.
@@ -24,26 +23,6 @@ struct Description {
   std::string name, where;
 };
 
-Json catalogue_json(std::string_view name) {
-  return parse_object(*catalogue::find(kCatalogue, name), std::string(name), "a pipeline", kExamples);
-}
-
-std::optional<std::string> catalogue_name(const std::string& model_path) {
-  const std::string wanted = to_lower(model_path);
-  for (const std::string& name : pipeline_catalogue()) {
-    if (wanted == name) return name;
-    const Json json = catalogue_json(name);
-    for (const Json& id : json.at("ids")) {
-      if (to_lower(id.get<std::string>()) == wanted) return name;
-    }
-  }
-  return std::nullopt;
-}
-
-std::filesystem::path index_of(const std::string& folder) {
-  return std::filesystem::path(folder) / "model_index.json";
-}
-
 Json read_file(const std::filesystem::path& path) {
   return parse_object(small_file(path.string(), "--model-path", "a configuration"), path.string(),
                       "a configuration", kExamples);
@@ -51,10 +30,10 @@ Json read_file(const std::filesystem::path& path) {
 
 Description read_folder(const std::string& folder) {
   Description out;
-  out.where = index_of(folder).string();
+  out.where = pipeline_index(folder).string();
   out.name = std::filesystem::path(folder).filename().string();
   if (out.name.empty()) out.name = std::filesystem::path(folder).parent_path().filename().string();
-  out.json["model_index"] = read_file(index_of(folder));
+  out.json["model_index"] = read_file(pipeline_index(folder));
   out.json["components"] = Json::object();
   for (const auto& [name, entry] : out.json["model_index"].items()) {
     const std::filesystem::path config = std::filesystem::path(folder) / name / "config.json";
@@ -167,18 +146,11 @@ void read_sampling(const ConfigReader& json, SamplingDefaults& defaults) {
 
 }  // namespace
 
-bool is_pipeline(const std::string& model_path) {
-  std::error_code ignored;
-  return catalogue_name(model_path).has_value() || std::filesystem::exists(index_of(model_path), ignored);
-}
-
-std::vector<std::string> pipeline_catalogue() { return catalogue::names(kCatalogue); }
-
 PipelineConfig load_pipeline(const std::string& model_path) {
   Description description;
-  if (const std::optional<std::string> name = catalogue_name(model_path)) {
-    description = {.json = catalogue_json(*name), .name = *name, .where = *name};
-  } else if (std::error_code ignored; std::filesystem::exists(index_of(model_path), ignored)) {
+  if (const std::optional<std::string> name = pipeline_name(model_path)) {
+    description = {.json = pipeline_json(*name), .name = *name, .where = *name};
+  } else if (std::error_code ignored; std::filesystem::exists(pipeline_index(model_path), ignored)) {
     description = read_folder(model_path);
   } else {
     throw_user_error("--model-path {}: no pipeline: neither a folder with model_index.json nor one of {}",

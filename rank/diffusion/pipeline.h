@@ -16,12 +16,6 @@
 
 namespace tpsim::rank {
 
-// Whether `model_path` is a pipeline: a name or Hugging Face id of rank/catalogue/pipelines
-// ("wan2.1-t2v-14b", "Wan-AI/Wan2.1-T2V-14B-Diffusers"), or a folder with a model_index.json.
-bool is_pipeline(const std::string& model_path);
-// Names of rank/catalogue/pipelines, sorted.
-std::vector<std::string> pipeline_catalogue();
-
 // SGLang's configs/sample/*.py of the model.
 struct SamplingDefaults {
   std::uint32_t width = 0, height = 0, frames = 1, fps = 24, steps = 50;

@@ -11,6 +11,7 @@
 #include "launch/diffusion/deployment_rule.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
+#include "rank/config/pipeline_names.h"
 #include "rank/cost/hardware.h"
 #include "rank/diffusion/pipeline.h"
 

@@ -14,6 +14,7 @@
 #include "attention/diffusion/selection/diffusion_attention.h"
 #include "launch/diffusion/likely.h"
 #include "proto/base/error.h"
+#include "rank/config/pipeline_names.h"
 #include "rank/cost/hardware.h"
 #include "rank/diffusion/pipeline.h"
 

@@ -263,7 +263,7 @@ class PipelineBackends(Pipelines):
     def test_language_models_go_the_other_way(self):
         self.assertIn("fa3", self.tpsim("backends").stdout)
         self.assertEqual(self.tpsim("--print-program", "generate", "--model-path", "llama-3.1-8b").stdout, "tpsim-numeric\n")
-        self.assertEqual(self.tpsim("--print-program", "generate", *WAN).stdout, "tpsim\n")
+        self.assertEqual(self.tpsim("--print-program", "generate", *WAN).stdout, "tpsim-pipelines\n")
         self.assertEqual(self.tpsim("--print-program", "serve", *WAN).stdout, "tpsim-serve\n")
         self.assertEqual(self.tpsim("--print-program", "run", "--executor", "numeric", "--model-path=llama-3.1-8b").stdout,
                          "tpsim-numeric\n")

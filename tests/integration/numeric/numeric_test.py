@@ -5,6 +5,7 @@ values, and `verify`.
 Usage: numeric_test.py TPSIM MODELS [CLASS ...]      MODELS: tests/golden/models
 """
 
+import glob
 import json
 import os
 import random
@@ -222,6 +223,10 @@ class Processes(Numeric):
                  "--output", self.path("out.jsonl")]
         child = subprocess.Popen(self.command(words, 2), cwd=self.folder, env={**os.environ, **MPI_ENVIRONMENT},
                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # The output is begun before weights are made.
+        deadline = time.monotonic() + 60
+        while not glob.glob(self.path("out.jsonl*")) and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
         time.sleep(3)
         self.assertIsNone(child.poll(), "the run was over before a rank could be killed")
         found = subprocess.run(["pgrep", "-f", self.folder], stdout=subprocess.PIPE, text=True).stdout.split()

@@ -62,7 +62,7 @@ class Pipelines(unittest.TestCase):
         self.assertEqual((status, video[4:8]), (200, b"ftyp"))
 
     def test_equal_shapes_go_together(self):
-        server = self.serve("--speedup", "100", "--batching-max-size", "4", "--batching-delay-ms", "2000")
+        server = self.serve("--speedup", "100", "--batching-max-size", "4", "--batching-delay-ms", "600000")
         jobs = [self.ask(server, "POST", "/v1/videos", VIDEO) for _ in range(4)]
         for job in jobs:
             self.wait_for(server, job)

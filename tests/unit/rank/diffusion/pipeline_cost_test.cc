@@ -6,6 +6,7 @@
 #include <string>
 
 #include "proto/base/error.h"
+#include "rank/config/pipeline_names.h"
 #include "rank/cost/hardware.h"
 #include "tests/unit/rank/diffusion/diffusion_helpers.h"
 

@@ -1,3 +1,4 @@
+#include "rank/config/pipeline_names.h"
 #include "rank/diffusion/pipeline.h"
 
 #include <gtest/gtest.h>
