@@ -1,4 +1,3 @@
-#include "rank/config/pipeline_names.h"
 #include "rank/diffusion/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -10,6 +9,7 @@
 #include <string>
 
 #include "proto/base/error.h"
+#include "rank/config/pipeline_names.h"
 
 namespace tpsim::rank {
 namespace {
