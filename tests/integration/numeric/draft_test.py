@@ -12,6 +12,7 @@ import sys
 import unittest
 
 import numeric_test as numeric
+from numeric_test import share
 
 HEADS = None
 NAMES = ("eagle", "eagle3", "nextn", "standalone")
@@ -84,20 +85,20 @@ class Kept(Draft):
             self.assertEqual(fraction, kept.count(length) / len(kept))
 
     def test_as_plain_pytorch_keeps(self):
-        for name in NAMES:
-            for run in head_reference(name)["runs"]:
-                for extra in ([], ["--tp", "2"], ["--tp", "8"], ["--chunked-prefill-size", "16"]):
+        for i, name in enumerate(NAMES):
+            for k, run in enumerate(head_reference(name)["runs"]):
+                for extra in share(([], ["--tp", "2"], ["--tp", "8"], ["--chunked-prefill-size", "16"]), i + k, 4):
                     with self.subTest(name=name, topk=run["topk"], extra=" ".join(extra)):
                         self.check(name, run, *extra)
 
     def test_pages_and_backends(self):
-        for name in ("eagle", "eagle3", "standalone"):
+        for i, name in enumerate(("eagle", "eagle3", "standalone")):
             chain, pair = head_reference(name)["runs"][:2]
-            for run, extra in ((chain, ["--page-size", "16", "--attention-backend", "fa3"]),
+            for run, extra in share(((chain, ["--page-size", "16", "--attention-backend", "fa3"]),
                                (chain, ["--page-size", "64", "--attention-backend", "triton"]),
                                (pair, ["--page-size", "16", "--attention-backend", "flashinfer"]),
                                (pair, ["--attention-backend", "triton"]),
-                               (pair, ["--attention-backend", "flashinfer", "--sglang-version", "0.5.12"])):
+                               (pair, ["--attention-backend", "flashinfer", "--sglang-version", "0.5.12"])), i, 3):
                 with self.subTest(name=name, topk=run["topk"], extra=" ".join(extra)):
                     self.check(name, run, *extra)
 
@@ -129,17 +130,17 @@ class Tokens(Draft):
             self.assertEqual([row["token_ids"] for row in rows], [prompt["token_ids"] for prompt in run["prompts"]])
 
     def test_every_tp(self):
-        for name in NAMES:
+        for i, name in enumerate(NAMES):
             plain = self.plain(name)
-            for tp, tree in ((1, (3, 1, 4)), (2, (3, 2, 6)), (4, (4, 4, 8)), (8, (2, 3, 9))):
+            for tp, tree in share(((1, (3, 1, 4)), (2, (3, 2, 6)), (4, (4, 4, 8)), (8, (2, 3, 9))), i, 4):
                 with self.subTest(name=name, tp=tp, tree=tree):
                     self.check(name, tree, "--tp", str(tp), plain=plain)
 
     def test_every_schedule(self):
-        for name in NAMES:
+        for i, name in enumerate(NAMES):
             plain = self.plain(name)
             mla = name == "nextn"
-            for tree, extra in (
+            for tree, extra in share((
                 ((3, 1, 4), []),
                 ((3, 1, 4), ["--disable-radix-cache"]),
                 ((3, 1, 4), ["--page-size", "64" if mla else "16"]),
@@ -151,7 +152,7 @@ class Tokens(Draft):
                 ((3, 4, 8), ["--chunked-prefill-size", "16", "--tp", "2"]),
                 ((3, 4, 8), ["--sglang-version", "0.5.12"]),
                 ((1, 3, 4), ["--disable-overlap-schedule"]),
-            ):
+            ), i, 4):
                 with self.subTest(name=name, tree=tree, extra=" ".join(extra)):
                     self.check(name, tree, *extra, plain=plain)
 
@@ -166,7 +167,7 @@ class Tokens(Draft):
                                       (pair, (400, 512), ["--page-size", "16", "--attention-backend", "flashinfer"])):
                 if name == "nextn" and tree == pair:
                     continue  # no tree on pages of MLA
-                for pool in pools:
+                for pool in share(pools, 1, 2):
                     words = ["--max-total-tokens", str(pool), "--schedule-conservativeness", "0", *more]
                     with self.subTest(name=name, tree=tree, pool=pool):
                         self.check(name, tree, *words, plain=plain)

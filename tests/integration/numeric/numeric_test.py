@@ -29,6 +29,11 @@ def models():
     return sorted(name for name in os.listdir(MODELS) if os.path.isdir(os.path.join(MODELS, name)))
 
 
+def share(things, i, of):
+    """All of `things` with --long; without, every `of`-th from the i-th on, so that each i has its own."""
+    return list(things) if os.environ.get("TPSIM_LONG") else list(things)[i % of::of]
+
+
 def reference(name):
     with open(os.path.join(MODELS, name, "reference.json")) as file:
         return json.load(file)
@@ -135,14 +140,14 @@ class Reference(Numeric):
     """Every architecture: Transformers' logits and 64 greedy tokens."""
 
     def test_tp_1_2_4_8_in_one_process(self):
-        for model in models():
-            for tp in (1, 2, 4, 8):
+        for i, model in enumerate(models()):
+            for tp in share((1, 2, 4, 8), i, 4):
                 with self.subTest(model=model, tp=tp):
                     self.check_reference(model, "--tp", str(tp))
 
     def test_every_backend_and_page_size(self):
         for i, model in enumerate(models()):
-            for k, backend in enumerate(BACKENDS):
+            for k, backend in share(enumerate(BACKENDS), i, len(BACKENDS)):
                 page = (1, 16, 64)[(i + k) % 3]
                 with self.subTest(model=model, backend=backend, page=page):
                     reason = forbidden(model, backend, page)
@@ -203,7 +208,7 @@ class Processes(Numeric):
 
     def test_each_number_of_processes(self):
         """Of all models with `launch/test --long`; else of one in three."""
-        for model in models() if os.environ.get("TPSIM_LONG") else models()[::3]:
+        for model in share(models(), 0, 3):
             with self.subTest(model=model):
                 self.check_reference(model, "--tp", "8", processes=8)
         for processes in (1, 2, 4):
@@ -273,13 +278,13 @@ class Schedules(Numeric):
         return prompts
 
     def test_reuse_eviction_chunks_and_retraction(self):
-        for model in (models()[0], "minimax-m2", "step3p5", "gemma4-moe"):
-            self.check_schedules(model)
+        for i, model in enumerate((models()[0], "minimax-m2", "step3p5", "gemma4-moe")):
+            self.check_schedules(model, i)
 
-    def check_schedules(self, model):
+    def check_schedules(self, model, i):
         prompts = self.conversations(model)
         plain = self.generate(model, prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=24)
-        for extra in (
+        for extra in share((
             [],
             ["--tp", "4", "--page-size", "16"],
             ["--chunked-prefill-size", "16"],
@@ -289,18 +294,18 @@ class Schedules(Numeric):
              "2", "--page-size", "16"],
             ["--disable-radix-cache", "--max-total-tokens", "256", "--schedule-conservativeness", "0"],
             ["--schedule-policy", "lpm", "--disable-overlap-schedule", "--attention-backend", "flashinfer"],
-        ):
+        ), i, 3):
             with self.subTest(model=model, extra=" ".join(extra)):
                 rows = self.generate(model, prompts, "--check-invariants", *extra, new_tokens=24)
                 self.assertEqual(rows, plain)
 
     def test_windows_that_let_go(self):
         """Without a radix pool, window layers free what slid out, and pages change hands."""
-        for model in ("gemma3", "gpt-oss", "mistral", "step3p5", "gemma4"):
+        for i, model in enumerate(("gemma3", "gpt-oss", "mistral", "step3p5", "gemma4")):
             prompts = self.conversations(model)
             plain = self.generate(model, prompts, "--max-running-requests", "1", new_tokens=40)
-            for extra in ([], ["--page-size", "16", "--tp", "2"], ["--chunked-prefill-size", "16"],
-                          ["--max-total-tokens", "256", "--schedule-conservativeness", "0"]):
+            for extra in share(([], ["--page-size", "16", "--tp", "2"], ["--chunked-prefill-size", "16"],
+                                ["--max-total-tokens", "256", "--schedule-conservativeness", "0"]), i, 2):
                 with self.subTest(model=model, extra=" ".join(extra)):
                     self.assertEqual(self.generate(model, prompts, "--disable-radix-cache", "--check-invariants",
                                                    *extra, new_tokens=40), plain)
@@ -338,10 +343,10 @@ class Schedules(Numeric):
 
     def test_states_of_prefixes(self):
         """Linear layers go on from states that the radix pool kept: the same tokens."""
-        for model in ("qwen3-next", "qwen3.5-moe", "lfm2", "kimi-linear"):
+        for i, model in enumerate(("qwen3-next", "qwen3.5-moe", "lfm2", "kimi-linear")):
             prompts = self.prompts_that_go_on(model)
             plain = self.generate(model, prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=30)
-            for extra in (
+            for extra in share((
                 ["--max-running-requests", "1"],
                 ["--max-running-requests", "1", "--tp", "2", "--mamba-track-interval", "64"],
                 ["--max-running-requests", "3", "--mamba-track-interval", "64", "--chunked-prefill-size", "64"],
@@ -352,7 +357,7 @@ class Schedules(Numeric):
                 ["--disable-overlap-schedule", "--mamba-radix-cache-strategy", "no_buffer", "--max-mamba-cache-size", "7"],
                 ["--disable-overlap-schedule", "--chunked-prefill-size", "32", "--tp", "2", "--enable-mixed-chunk"],
                 ["--max-total-tokens", "640", "--schedule-conservativeness", "0", "--mamba-track-interval", "64"],
-            ):
+            ), i, 3):
                 if model == "lfm2" and "--page-size" in extra:
                     continue  # SGLang keeps its states beside pages of one token only
                 with self.subTest(model=model, extra=" ".join(extra)):
@@ -418,8 +423,8 @@ class Speculative(Numeric):
                 "--speculative-num-steps", "3", "--speculative-eagle-topk", "1"]
 
     def test_ngram_of_every_family(self):
-        for model in ("llama", "qwen3", "mixtral", "gemma3", "gpt-oss", "deepseek-v2", "glm4-moe", "minimax-m2",
-                      "gemma4-moe"):
+        for model in share(("llama", "qwen3", "mixtral", "gemma3", "gpt-oss", "deepseek-v2", "glm4-moe", "minimax-m2",
+                            "gemma4-moe"), 0, 2):
             with self.subTest(model=model):
                 prompts = self.conversations(model)[:6]
                 plain = self.generate(model, prompts, new_tokens=32)
@@ -429,7 +434,7 @@ class Speculative(Numeric):
         prompts = self.conversations("llama")
         plain = self.generate("llama", prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=32)
         chain = ["--speculative-ngram-max-bfs-breadth", "1"]
-        for extra in (
+        for extra in share((
             [],
             chain,
             ["--attention-backend", "flashinfer", "--page-size", "16", "--tp", "2"],
@@ -445,7 +450,7 @@ class Speculative(Numeric):
             ["--disable-radix-cache"],
             ["--max-total-tokens", "256", "--schedule-conservativeness", "0"],  # evicts and retracts
             ["--max-total-tokens", "256", "--schedule-conservativeness", "0", "--sglang-version", "0.5.12", "--tp", "2"],
-        ):
+        ), 0, 2):
             with self.subTest(extra=" ".join(extra)):
                 rows = self.generate("llama", prompts, *self.NGRAM, "--check-invariants", *extra, new_tokens=32)
                 self.assertEqual(rows, plain)
@@ -453,15 +458,15 @@ class Speculative(Numeric):
     def test_a_second_model_drafts(self):
         prompts = self.conversations("llama")
         plain = self.generate("llama", prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=32)
-        for draft in ("llama", "llama-llama3-rope"):  # often right, and never
-            for extra in (
+        for i, draft in enumerate(("llama", "llama-llama3-rope")):  # often right, and never
+            for extra in share((
                 [],
                 ["--tp", "2"],
                 ["--page-size", "16", "--attention-backend", "flashinfer"],
                 ["--page-size", "64", "--attention-backend", "triton", "--chunked-prefill-size", "64"],
                 ["--sglang-version", "0.5.12", "--disable-overlap-schedule"],
                 ["--max-total-tokens", "256", "--schedule-conservativeness", "0"],
-            ):
+            ), i, 2):
                 with self.subTest(draft=draft, extra=" ".join(extra)):
                     rows = self.generate("llama", prompts, *self.standalone(draft), "--check-invariants", *extra,
                                          new_tokens=32)
@@ -503,7 +508,7 @@ class Speculative(Numeric):
 class Verify(Numeric):
     def test_every_model(self):
         """Of all models with `launch/test --long`; else of one in three."""
-        chosen = models() if os.environ.get("TPSIM_LONG") else models()[::3]
+        chosen = share(models(), 1, 3)
         for model in chosen:
             with self.subTest(model=model):
                 done = self.tpsim("verify", "--model-path", os.path.join(MODELS, model), "--tp", "8",

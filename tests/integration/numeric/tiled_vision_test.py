@@ -11,7 +11,7 @@ import sys
 import unittest
 
 import numeric_test
-from numeric_test import reference
+from numeric_test import reference, share
 from vision_test import Images
 
 FAMILIES = ("gemma3-vision", "internvl", "internvl-hf", "llama4-vision")
@@ -49,8 +49,8 @@ class TiledVision(Images):
         return rows
 
     def test_shares_of_the_encoder(self):
-        for model in FAMILIES:
-            for tp in (1, 2, 4):
+        for i, model in enumerate(FAMILIES):
+            for tp in share((1, 2, 4), i, 3):
                 with self.subTest(model=model, tp=tp):
                     self.check(model, "--tp", str(tp))
         for model in ("internvl", "internvl-hf"):
@@ -65,7 +65,7 @@ class TiledVision(Images):
 
     def test_backends_and_pages(self):
         for i, model in enumerate(FAMILIES):
-            for k, backend in enumerate(("fa3", "flashinfer", "triton", "torch_native")):
+            for k, backend in share(enumerate(("fa3", "flashinfer", "triton", "torch_native")), i, 2):
                 if backend in LACKING.get(model, ()):
                     continue
                 # Alone, without a prefix to reuse: image tokens see each other with triton, in whole prompts.
@@ -76,8 +76,8 @@ class TiledVision(Images):
                                "--disable-radix-cache", variant=variant)
 
     def test_prefixes_with_images_are_reused(self):
-        for model in FAMILIES:
-            for backend in ("fa3", "triton"):
+        for i, model in enumerate(FAMILIES):
+            for backend in share(("fa3", "triton"), i, 2):
                 with self.subTest(model=model, backend=backend):
                     one_by_one = ("--attention-backend", backend, "--max-running-requests", "1")
                     self.check(model, *one_by_one, variant="both_ways" if backend == "triton" else None)
@@ -87,8 +87,8 @@ class TiledVision(Images):
                     self.assertGreater(report["cache_hit_rate"] * report["total_input_tokens"], 2 * 16)
 
     def test_chunks_cut_images(self):
-        for model in FAMILIES:
-            for backend in ("fa3", "triton"):
+        for i, model in enumerate(FAMILIES):
+            for backend in share(("fa3", "triton"), i + 1, 2):
                 with self.subTest(model=model, backend=backend):
                     self.check(model, "--attention-backend", backend, "--max-running-requests", "1",
                                "--disable-radix-cache", "--chunked-prefill-size", "16", "--page-size", "16",

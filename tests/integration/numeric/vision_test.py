@@ -11,7 +11,7 @@ import sys
 import unittest
 
 import numeric_test
-from numeric_test import Numeric, config_of, forbidden, reference
+from numeric_test import Numeric, config_of, forbidden, reference, share
 
 BACKENDS = ("fa3", "flashinfer", "triton")
 KEYS = ("prompt_ids", "images", "image_ids", "image_positions")
@@ -86,7 +86,7 @@ class Towers(Images):
             for tp in (1, 2, 4):
                 if heads(model) % tp:
                     continue
-                for k, backend in enumerate(BACKENDS):
+                for k, backend in share(enumerate(BACKENDS), i + tp, 4):
                     page = (1, 16, 64)[(i + k + tp) % 3]
                     if forbidden(model, backend, page) or image_masks(model, backend):
                         continue
@@ -95,8 +95,8 @@ class Towers(Images):
                                              str(page))
 
     def test_chunks_that_cut_images(self):
-        for model in models():
-            for cache in ("100", "0"):
+        for i, model in enumerate(models()):
+            for cache in share(("100", "0"), i, 2):
                 with self.subTest(model=model, cache=cache):
                     self.check_reference(model, "--chunked-prefill-size", "8", "--vlm-cache-size-mb", cache,
                                          "--check-invariants")
@@ -107,16 +107,17 @@ class Towers(Images):
                                      "--attention-backend", "triton", "--tp", "2")
 
     def test_prefixes_with_images_are_reused(self):
-        for model in models():
-            for extra in (["--max-running-requests", "1"], ["--max-running-requests", "1", "--page-size", "16"],
-                          ["--max-running-requests", "1", "--disable-radix-cache"],
-                          ["--max-total-tokens", "256", "--schedule-conservativeness", "0", "--check-invariants"]):
+        for i, model in enumerate(models()):
+            for extra in share((["--max-running-requests", "1"], ["--max-running-requests", "1", "--page-size", "16"],
+                                ["--max-running-requests", "1", "--disable-radix-cache"],
+                                ["--max-total-tokens", "256", "--schedule-conservativeness", "0",
+                                 "--check-invariants"]), i, 2):
                 with self.subTest(model=model, extra=" ".join(extra)):
                     self.check_reference(model, *extra)
 
     def test_ranks_share_the_images(self):
-        for model in filter(shares_images, models()):
-            for tp in (2, 4, 8):
+        for i, model in enumerate(filter(shares_images, models())):
+            for tp in share((2, 4, 8), i, 3):
                 with self.subTest(model=model, tp=tp):
                     self.check_reference(model, "--tp", str(tp), "--mm-enable-dp-encoder")
             with self.subTest(model=model, mpirun=True):
