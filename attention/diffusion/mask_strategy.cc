@@ -46,7 +46,7 @@ double MaskStrategy::share(std::uint32_t step, std::uint32_t layer, const GridSi
     const GridSize& window = windows[(std::size_t(step) * layers + layer) * heads + head];
     double kept = 1;
     for (std::size_t side = 0; side < 3; ++side)
-      kept *= double(std::min(window[side], tiles[side])) / tiles[side];
+      kept *= double(std::min(window[side] / 2 * 2 + 1, tiles[side])) / tiles[side];
     sum += kept;
   }
   return sum / heads;

@@ -16,8 +16,9 @@ struct MaskStrategy {
   std::uint32_t steps = 0, layers = 0, heads = 0;
   std::vector<GridSize> windows;  // [step][layer][head]
 
-  // Of the tiles of keys, those that a tile of queries meets, in the mean over the heads. Throws UserError
-  // where the file has no such step or layer.
+  // Of the tiles of keys, those that a tile of queries meets, in the mean over the heads: half a window,
+  // rounded down, on either side, and moved inwards at the rims, as st_attn's kernel has it
+  // (hao-ai-lab/FastVideo csrc/attn/st_attn). Throws UserError where the file has no such step or layer.
   double share(std::uint32_t step, std::uint32_t layer, const GridSize& tiles) const;
 };
 

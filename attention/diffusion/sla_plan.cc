@@ -13,9 +13,12 @@ constexpr DiffusionParameter kSlaTopk = {.name = "sla_topk",
                                              "it from the transformer's config.json"};
 
 // Source: SGLang 0.5.23 backends/sparse_linear_attn.py, kernels/ops/diffusion (get_block_map).
+double SlaPlan::kept_blocks(double keys) const {
+  return std::max(1.0, std::floor(topk * std::ceil(keys / block_k)));
+}
+
 double SlaPlan::kept(const DiffusionCall& call) const {
-  const double blocks = std::ceil(call.keys / block_k);
-  return std::min(call.keys, std::max(1.0, std::floor(topk * blocks)) * block_k);
+  return std::min(call.keys, kept_blocks(call.keys) * block_k);
 }
 
 KernelCost SlaPlan::beside(const DiffusionCall& call, const DenseKernel& kernel) const {

@@ -10,6 +10,8 @@ struct SlaPlan {
   double topk = 0.1;  // share of the key blocks
   std::uint32_t block_q = 128, block_k = 64;
 
+  // Blocks of keys that a block of queries meets: one at least, where SGLang would meet none and divide by 0.
+  double kept_blocks(double keys) const;
   // Key tokens that a block of queries meets.
   double kept(const DiffusionCall& call) const;
   // Everything but the exact part: means, scores and their top k, the feature maps, both products of the

@@ -176,11 +176,11 @@ std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const
         .backend = &rank::find_head_backend("--attention-backends", backend.name),
         .parameters = attention::read_diffusion_parameters(backend, plan.backend_config)};
     for (const rank::SequenceSplit& split : plan.splits) {
-      if (split.ring > 1 && !self.backend->dense && !only_rings) continue;
+      if (split.ring > 1 && !self.backend->dense() && !only_rings) continue;
       PipelineRow row;
       row.split = split;
       row.backend = backend.name;
-      row.exact = !self.backend->rounds;
+      row.exact = self.backend->rounded == nullptr;
       try {
         rank::LocalCollectives local(split.ranks());
         rank::Collectives& collectives = many ? static_cast<rank::Collectives&>(*over_mpi) : local;

@@ -3,14 +3,12 @@
 //
 // Sources: arXiv 2506.23858; SGLang 0.5.23 backends/vmoba.py (kinds of layers, parameters).
 #include <algorithm>
-#include <array>
-#include <string>
 
 #include "attention/diffusion/dense_kernel.h"
 #include "attention/diffusion/grid.h"
 #include "attention/diffusion/parameters.h"
+#include "attention/diffusion/vmoba_plan.h"
 #include "proto/base/error.h"
-#include "proto/base/text.h"
 
 namespace tpsim::attention::diffusion {
 namespace {
@@ -87,20 +85,12 @@ constexpr DiffusionParameter kParameters[] = {
      .meaning = "spatio-temporal layers of a round"},
 };
 
-struct Kind {
-  GridSize chunk{};  // 0: the grid's whole side
-  std::uint32_t topk = 0;
-  std::uint32_t layers = 0;  // of a round
-};
-
 class VmobaPrice : public DiffusionPrice {
  public:
   VmobaPrice(const proto::HardwareProfile& profile, const DiffusionParameters& parameters)
-      : kinds_(read_kinds(parameters)),
+      : plan_(parameters),
         by_threshold_(text_parameter(parameters, "moba_select_mode") == "threshold"),
         threshold_(real_parameter(parameters, "moba_threshold")),
-        full_steps_(count_parameter(parameters, "first_full_step")),
-        full_layers_(count_parameter(parameters, "first_full_layer")),
         kernel_(profile, kTorchKernel),  // FlashAttention 2 over sequences of unequal lengths
         full_(profile, kFlashKernel) {}
 
@@ -130,54 +120,38 @@ class VmobaPrice : public DiffusionPrice {
     double count = 1, kept = 1;
   };
 
-  static std::array<Kind, 3> read_kinds(const DiffusionParameters& parameters) {
-    const auto sizes = [&](std::string_view name) {
-      std::array<std::uint32_t, 3> read{};
-      std::size_t at = 0;
-      for (const std::string& part : split_list(text_parameter(parameters, name)))
-        read[at++] = static_cast<std::uint32_t>(std::stoul(part));
-      return read;
-    };
-    const auto count = [&](std::string_view name) { return count_parameter(parameters, name); };
-    const GridSize plane = sizes("spatial_chunk_size");
-    return {Kind{{count("temporal_chunk_size"), 0, 0}, count("temporal_topk"), count("temporal_layer")},
-            Kind{{0, plane[0], plane[1]}, count("spatial_topk"), count("spatial_layer")},
-            Kind{sizes("st_chunk_size"), count("st_topk"), count("st_layer")}};
-  }
-
-  bool full(const DiffusionCall& call) const { return call.step < full_steps_ || call.layer < full_layers_; }
+  bool full(const DiffusionCall& call) const { return plan_.full(call.step, call.layer); }
 
   Chunks chunks_of(const DiffusionCall& call) const {
-    const std::uint32_t round = kinds_[0].layers + kinds_[1].layers + kinds_[2].layers;
-    std::uint32_t at = (call.layer - full_layers_) % round;
-    const Kind* kind = kinds_.data();
-    while (at >= kind->layers) at -= (kind++)->layers;
     const GridSize grid = grid_of(call);
-    GridSize chunk = kind->chunk;
-    for (std::size_t side = 0; side < 3; ++side)
-      chunk[side] = chunk[side] == 0 ? grid[side] : std::min(chunk[side], grid[side]);
+    const VmobaLayer layer = plan_.layer(call.layer, grid);
     Chunks chunks;
-    chunks.count = grid_tokens(tiles_of(grid, chunk));
+    chunks.count = grid_tokens(tiles_of(grid, layer.chunk));
     // By threshold, chunks that are all alike hold their share of the likeness each; unequal ones are fewer,
     // so this is the most.
-    chunks.kept = by_threshold_ ? threshold_ * chunks.count : kind->topk;
+    chunks.kept = by_threshold_ ? threshold_ * chunks.count : layer.topk;
     chunks.kept = std::clamp(chunks.kept, 1.0, chunks.count);
     return chunks;
   }
 
-  std::array<Kind, 3> kinds_;
+  VmobaPlan plan_;
   bool by_threshold_;
   double threshold_;
-  std::uint32_t full_steps_, full_layers_;
   DenseKernel kernel_, full_;
 };
 
-void check_rounds(const DiffusionParameters& parameters) {
+void check_vmoba(const DiffusionParameters& parameters) {
   if (count_parameter(parameters, "temporal_layer") + count_parameter(parameters, "spatial_layer") +
           count_parameter(parameters, "st_layer") ==
       0)
     throw_user_error(
         "{}: temporal_layer, spatial_layer and st_layer are all 0; one of them at least is to be 1",
+        kDiffusionConfigFlag);
+  if (text_parameter(parameters, "moba_select_mode") == "topk" &&
+      text_parameter(parameters, "moba_threshold_type") == "block")
+    throw_user_error(
+        "{}: moba_threshold_type block is for moba_select_mode threshold; with topk it is query_head, "
+        "overall or head_global",
         kDiffusionConfigFlag);
 }
 
@@ -194,7 +168,7 @@ const DiffusionBackend vmoba_attn = {
                     GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
     .sparse = true,
     .parameters = kParameters,
-    .check = check_rounds,
+    .check = check_vmoba,
     .create = create_price<VmobaPrice>,
     .note = "CUDA only",
 };

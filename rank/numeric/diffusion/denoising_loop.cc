@@ -182,7 +182,9 @@ std::vector<float> denoise(const Denoiser& denoiser, FlowScheduler& scheduler, c
                            std::vector<float> latents, const GuidedPrompt& prompt, SequenceRanks& ranks) {
   const bool guided = denoiser.guided(prompt.guidance);
   const std::vector<TextEmbeddings> texts = {prompt.prompt, prompt.negative};
-  for (const float timestep : scheduler.timesteps()) {
+  for (std::uint32_t step = 0; step < scheduler.timesteps().size(); ++step) {
+    const float timestep = scheduler.timesteps()[step];
+    ranks.at_step(step);
     std::vector<std::vector<float>> passes;
     if (ranks.split().cfg == 2) {
       passes = denoiser.forward(shape, latents, timestep, prompt.guidance, texts, ranks);
@@ -194,6 +196,7 @@ std::vector<float> denoise(const Denoiser& denoiser, FlowScheduler& scheduler, c
     if (guided) denoiser.guide(shape, prompt.guidance, passes[1], passes[0]);
     scheduler.step(passes[0], latents);
   }
+  ranks.at_step(0);
   return latents;
 }
 

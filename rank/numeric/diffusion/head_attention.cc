@@ -14,22 +14,16 @@ using attention::SoftmaxPart;
 
 namespace {
 
-void attend_dense(const HeadCall& call, const attention::DiffusionParameters&, float* out, KeptPairs& pairs) {
-  SoftmaxPart part;
-  dense_part(call, {}, part);
-  divide(part, out);
-  pairs.keep(std::uint64_t{call.q.count} * call.k.count);
-}
-
-constexpr HeadBackend kFa = {.name = "fa", .attend = attend_dense, .dense = true};
-constexpr HeadBackend kTorchSdpa = {.name = "torch_sdpa", .attend = attend_dense, .dense = true};
+constexpr HeadBackend kFa = {.name = "fa"};
+constexpr HeadBackend kTorchSdpa = {.name = "torch_sdpa"};
 
 }  // namespace
 
-extern const HeadBackend kSageHead, kVideoSparseHead;
+extern const HeadBackend kSageHead, kSlaHead, kVideoSparseHead, kVmobaHead;
 
 std::span<const HeadBackend* const> head_backends() {
-  static const HeadBackend* const list[] = {&kFa, &kTorchSdpa, &kSageHead, &kVideoSparseHead};
+  static const HeadBackend* const list[] = {&kFa,      &kTorchSdpa,       &kSageHead,
+                                            &kSlaHead, &kVideoSparseHead, &kVmobaHead};
   return list;
 }
 
@@ -40,6 +34,26 @@ const HeadBackend& find_head_backend(std::string_view flag, std::string_view nam
     names.push_back(backend->name);
   }
   throw_user_error("{} {}: is priced and not computed yet; computed are {}", flag, name, join_or(names));
+}
+
+void HeadBackend::attend(const HeadCall& call, const attention::DiffusionParameters& parameters, float* out,
+                         KeptPairs& pairs) const {
+  if (rounded != nullptr) {
+    rounded(call, out);
+    pairs.keep(std::uint64_t{call.q.count} * call.k.count);
+    return;
+  }
+  std::vector<std::uint8_t> keeps;
+  if (select != nullptr) {
+    keeps = select(call, parameters);
+    pairs.all += keeps.size();
+    for (const std::uint8_t keep : keeps) pairs.kept += keep;
+  } else {
+    pairs.keep(std::uint64_t{call.q.count} * call.k.count);
+  }
+  SoftmaxPart part;
+  dense_part(call, keeps, part);
+  divide(part, out);
 }
 
 void dense_part(const HeadCall& call, std::span<const std::uint8_t> keeps, SoftmaxPart& part) {

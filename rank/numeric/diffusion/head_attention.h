@@ -29,6 +29,7 @@ struct HeadCall {
   // Of self-attention, the video's tokens as a grid (latent frames, rows, columns after patching); the head
   // has all of them.
   attention::GridSize grid{};
+  std::uint32_t layer = 0, step = 0;  // of the transformer, of the denoising loop
 };
 
 // Pairs of queries and keys that were there, and those that a backend computed.
@@ -40,11 +41,17 @@ struct KeptPairs {
 
 struct HeadBackend {
   std::string_view name{};  // a DiffusionBackend's
-  // out [q.count, dim]: softmax(q k^T / sqrt(dim)) v as the backend has it; adds to `pairs`.
-  void (*attend)(const HeadCall& call, const attention::DiffusionParameters& parameters, float* out,
-                 KeptPairs& pairs) = nullptr;
-  bool dense = false;   // the softmax over all keys, as it is
-  bool rounds = false;  // queries, keys or values
+  // Which keys a query meets: [q.count, k.count], nonzero where it does. Null: all.
+  std::vector<std::uint8_t> (*select)(const HeadCall& call,
+                                      const attention::DiffusionParameters& parameters) = nullptr;
+  // out [q.count, dim]: softmax(q k^T / sqrt(dim)) v as the backend rounds it, of all keys. Null: not
+  // rounded.
+  void (*rounded)(const HeadCall& call, float* out) = nullptr;
+  bool dense() const { return select == nullptr && rounded == nullptr; }
+
+  // out [q.count, dim]: what the backend makes of a head; adds to `pairs`.
+  void attend(const HeadCall& call, const attention::DiffusionParameters& parameters, float* out,
+              KeptPairs& pairs) const;
 };
 
 // Those that are computed, a dense one first.

@@ -38,7 +38,7 @@ std::vector<float> copied(const HeadRows& from, std::uint32_t dim) {
   return out;
 }
 
-void attend_sage(const HeadCall& call, const attention::DiffusionParameters&, float* out, KeptPairs& pairs) {
+void attend_sage(const HeadCall& call, float* out) {
   const std::uint32_t dim = call.dim, keys = call.k.count;
   std::vector<float> q = copied(call.q, dim), k = copied(call.k, dim), v = copied(call.v, dim);
   for (std::uint32_t i = 0; i < dim; ++i) {
@@ -78,12 +78,11 @@ void attend_sage(const HeadCall& call, const attention::DiffusionParameters&, fl
     }
     for (std::uint32_t i = 0; i < dim; ++i) to[i] /= sum;
   }
-  pairs.keep(std::uint64_t{call.q.count} * keys);
 }
 
 }  // namespace
 
 extern const HeadBackend kSageHead;
-const HeadBackend kSageHead = {.name = "sage_attn", .attend = attend_sage, .rounds = true};
+const HeadBackend kSageHead = {.name = "sage_attn", .rounded = attend_sage};
 
 }  // namespace tpsim::rank

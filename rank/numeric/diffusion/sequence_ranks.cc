@@ -12,7 +12,7 @@ namespace tpsim::rank {
 SequenceRanks::SequenceRanks(const SequenceSplit& split, const SelfAttention& attention,
                              Collectives& collectives, ThreadPool& pool)
     : split_(split), attention_(attention), collectives_(collectives), pool_(pool) {
-  if (split.ring > 1 && !attention.backend->dense)
+  if (split.ring > 1 && !attention.backend->dense())
     throw_user_error(
         "--ring-degree {}: softmaxes over parts of the keys are merged, which is computed for dense "
         "backends, not for {}",
@@ -90,7 +90,13 @@ void SequenceRanks::attend_rank(const Call& call, std::uint32_t count, const std
       return head_rows(heads.data() + part * size, count, width, head, call.dim);
     };
     std::vector<float> result(std::size_t{count} * call.dim);
-    attention_.backend->attend({.q = rows(0), .k = rows(1), .v = rows(2), .dim = call.dim, .grid = call.grid},
+    attention_.backend->attend({.q = rows(0),
+                                .k = rows(1),
+                                .v = rows(2),
+                                .dim = call.dim,
+                                .grid = call.grid,
+                                .layer = call.layer,
+                                .step = step_},
                                attention_.parameters, result.data(), counted[head]);
     for (std::uint32_t t = 0; t < count; ++t)
       std::copy_n(result.data() + std::size_t{t} * call.dim, call.dim,
@@ -163,7 +169,7 @@ void SequenceRanks::attend(const Call& call, const PerRank& q, const PerRank& k,
   if (call.heads % split_.ulysses != 0)
     throw_user_error("--ulysses-degree {}: does not divide the {} heads of the transformer", split_.ulysses,
                      call.heads);
-  if (call.text > 0 && !attention_.backend->dense && !attention_.backend->rounds)
+  if (call.text > 0 && attention_.backend->select != nullptr)
     throw_user_error(
         "--attention-backends {}: chooses among the tokens of videos, and is not computed where text "
         "is among them",

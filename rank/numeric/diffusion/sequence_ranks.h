@@ -51,9 +51,13 @@ class SequenceRanks {
     std::uint32_t heads = 0, dim = 0;
     attention::GridSize grid{};
     std::uint32_t text = 0;  // tokens in front of the grid's (joint attention), shared out with them
+    std::uint32_t layer = 0;
   };
   using PerRank = std::vector<std::vector<float>>;
   void attend(const Call& call, const PerRank& q, const PerRank& k, const PerRank& v, PerRank& out);
+
+  // Of what is attended to from now on, the step of the denoising loop.
+  void at_step(std::uint32_t step) { step_ = step; }
 
   // Of each prompt all tokens, on every rank: parts[i] [its tokens, width], result [prompt][count, width].
   std::vector<std::vector<float>> gather(const PerRank& parts, std::uint32_t count, std::uint32_t width);
@@ -76,6 +80,7 @@ class SequenceRanks {
   Collectives& collectives_;
   ThreadPool& pool_;
   KeptPairs pairs_;
+  std::uint32_t step_ = 0;
 };
 
 }  // namespace tpsim::rank

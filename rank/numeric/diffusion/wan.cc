@@ -122,7 +122,8 @@ class Wan : public Denoiser {
       x[i] = product(patches_, patch_rows(shape, latents, grid, share), pool);
       text[i] = text_embedder_(texts[ranks.prompt(i)].rows, pool);
     }
-    for (const WanBlock& block : blocks_) forward_block(block, projected, grid, turns, text, x, ranks);
+    for (std::uint32_t layer = 0; layer < blocks_.size(); ++layer)
+      forward_block(layer, projected, grid, turns, text, x, ranks);
 
     std::vector<float> table = table_;
     for (std::uint32_t part = 0; part < 2; ++part)
@@ -179,9 +180,10 @@ class Wan : public Denoiser {
     return out;
   }
 
-  void forward_block(const WanBlock& block, const std::vector<float>& time, const attention::GridSize& grid,
+  void forward_block(std::uint32_t layer, const std::vector<float>& time, const attention::GridSize& grid,
                      const std::vector<std::vector<Rotation>>& turns, const PerRank& text, PerRank& x,
                      SequenceRanks& ranks) const {
+    const WanBlock& block = blocks_[layer];
     ThreadPool& pool = ranks.pool();
     std::vector<float> table = block.table;  // shift, scale, gate of attention, then of the MLP
     add(table.data(), time.data(), table.size());
@@ -195,7 +197,7 @@ class Wan : public Denoiser {
       turn_rows(turns[i], heads_, q[i]);
       turn_rows(turns[i], heads_, k[i]);
     }
-    ranks.attend({.heads = heads_, .dim = dim_, .grid = grid}, q, k, v, met);
+    ranks.attend({.heads = heads_, .dim = dim_, .grid = grid, .layer = layer}, q, k, v, met);
     for (std::size_t i = 0; i < x.size(); ++i) {
       add_gated(x[i], product(block.self.out, met[i], pool), part(2), width_);
       add_cross(block, text[i], x[i], pool);

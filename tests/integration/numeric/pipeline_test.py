@@ -144,7 +144,7 @@ class Pipelines(Numeric):
             with self.subTest(changes=changes):
                 self.refuse(self.pipeline("wan", **changes), words)
         folder = self.pipeline("wan")
-        for words, *flags in (("vmoba_attn", "--attention-backends", "vmoba_attn"),
+        for words, *flags in (("sage_sla_attn", "--attention-backends", "sage_sla_attn"),
                               ("--latent-size 3x6", "--latent-size", "3x6"),
                               ("--latent-size", "--latent-size", "3x5x10"),
                               ("--ulysses-degree 3", "--num-gpus", "3", "--ulysses-degree", "3"),

@@ -121,7 +121,7 @@ TEST(HeadBackends, QuantisedOnesRound) {
 }
 
 TEST(HeadBackends, OthersAreRefusedByName) {
-  EXPECT_THROW(find_head_backend("--attention-backends", "vmoba_attn"), UserError);
+  EXPECT_THROW(find_head_backend("--attention-backends", "sparse_video_gen_2_attn"), UserError);
 }
 
 }  // namespace
