@@ -144,7 +144,37 @@ LoopReference read_loop_reference(const std::string& path, std::uint32_t channel
       rank::elements({channels, out.size.latents[0], out.size.latents[1], out.size.latents[2]});
   out.first_pass = numbers(json, "first_pass", count, path);
   out.latents = numbers(json, "latents", count, path);
+  if (reader.has("text_encoder")) {
+    const rank::Json& encoder = json.at("text_encoder");
+    const bool good = encoder.is_object() && encoder.contains("folder") && encoder.at("folder").is_string() &&
+                      encoder.contains("ids") && encoder.at("ids").is_array() && !encoder.at("ids").empty() &&
+                      encoder.contains("rows") && encoder.at("rows").is_array();
+    if (!good)
+      throw_user_error("--reference {}: key \"text_encoder\" is no object of folder, ids and rows", path);
+    EncoderReference& read = out.encoder.emplace();
+    read.folder = encoder.at("folder").get<std::string>();
+    for (const float id : numbers(encoder, "ids", encoder.at("ids").size(), path)) {
+      if (id < 0 || id != std::floor(id) || id >= 1 << 24)
+        throw_user_error("--reference {}: \"ids\" has {}, which is no token", path, id);
+      read.ids.push_back(static_cast<std::uint32_t>(id));
+    }
+    read.rows = numbers(encoder, "rows", encoder.at("rows").size(), path);
+  }
   return out;
+}
+
+double verify_text_encoder(const std::string& folder, const EncoderReference& reference, bool dummy) {
+  const std::filesystem::path at = std::filesystem::path(folder) / reference.folder;
+  const Json config = read_json("--model-path", at / "config.json", kConfig);
+  const rank::ConfigReader reader(config, (at / "config.json").string());
+  const auto encoder = dummy ? rank::load_text_encoder(reader, rank::DummyWeights(/*seed=*/0))
+                             : rank::load_text_encoder(reader, rank::Checkpoint(at.string()));
+  rank::ThreadPool pool(1);
+  const std::vector<float> rows = encoder->rows(reference.ids, pool);
+  if (rows.size() != reference.rows.size())
+    throw_user_error("--reference: \"rows\" of {} has {} numbers; {} tokens have {}", reference.folder,
+                     reference.rows.size(), reference.ids.size(), rows.size());
+  return difference(rows, reference.rows);
 }
 
 std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const SplitPlan& plan,

@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "rank/numeric/diffusion/denoising_loop.h"
+#include "rank/numeric/diffusion/text_encoder.h"
 #include "rank/parallel/mpi_session.h"
 #include "rank/weights/checkpoint.h"
 
 namespace tpsim::launch {
 
-// What is computed in a pipeline's folder: transformer and scheduler. Text encoders and the VAE are not.
+// What is computed in a pipeline's folder: transformer and scheduler. Text encoders are where a reference has
+// some, the VAE is not.
 struct ComputedPipeline {
   std::unique_ptr<rank::Denoiser> denoiser;
   rank::Json scheduler;
@@ -32,11 +34,18 @@ struct LoopSize {
   float guidance = 5;
   std::uint64_t seed = 1;
 };
+// What Transformers made of some tokens.
+struct EncoderReference {
+  std::string folder;  // of the component, in the pipeline's
+  std::vector<std::uint32_t> ids;
+  std::vector<float> rows;
+};
 // Values that Diffusers recorded (tests/references/make_diffusion_references.py): the loop's size comes with
 // them.
 struct LoopReference {
   LoopSize size;
   std::vector<float> first_pass, latents;
+  std::optional<EncoderReference> encoder;
 };
 // Throws UserError naming --reference.
 LoopReference read_loop_reference(const std::string& path, std::uint32_t channels);
@@ -65,5 +74,9 @@ struct PipelineRow {
 std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const SplitPlan& plan,
                                          rank::MpiSession& session,
                                          const std::function<void(const PipelineRow&)>& on_row);
+
+// Of the encoder's rows from the recorded ones, over the largest. Throws UserError naming the component's
+// config.json or the reference.
+double verify_text_encoder(const std::string& folder, const EncoderReference& reference, bool dummy);
 
 }  // namespace tpsim::launch

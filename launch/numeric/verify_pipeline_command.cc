@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/diffusion/selection/diffusion_attention.h"
 #include "launch/cli/flag_command.h"
 #include "launch/cli/flag_set.h"
 #include "launch/cli/flag_values.h"
@@ -39,16 +40,17 @@ void declare_pipeline_flags(FlagSet& flags, VerifyPipelineArgs& args) {
       "auto: weights of the folder; dummy: seeded ones, so that a configuration is enough (default "
       "auto)",
       word({"auto", "dummy"}, args.load_format));
-  flags.add_list("--attention-backends", "LIST",
-                 "all that are computed, or names: fa,sage_attn (default all)",
-                 [&args](std::string_view flag, const std::vector<std::string>& values) {
-                   for (const std::string& value : values) {
-                     for (const std::string& name : split_list(value)) {
-                       if (name.empty()) throw_user_error("{}: has an empty name", flag);
-                       args.backends.push_back(name);
-                     }
-                   }
-                 });
+  flags.add_list(
+      "--attention-backends", "LIST",
+      "all that are computed and need no --attention-backend-config, or names: fa,sage_attn (default all)",
+      [&args](std::string_view flag, const std::vector<std::string>& values) {
+        for (const std::string& value : values) {
+          for (const std::string& name : split_list(value)) {
+            if (name.empty()) throw_user_error("{}: has an empty name", flag);
+            args.backends.push_back(name);
+          }
+        }
+      });
   flags.add_value("--attention-backend-config", "CONFIG", "of the one backend that is named: KEY=VALUE,...",
                   text(args.plan.backend_config));
   flags.add_value(
@@ -139,8 +141,13 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
   if (!plan.backend_config.empty() && (all || args.backends.size() > 1))
     throw_user_error("--attention-backend-config: is of one backend; name it by --attention-backends");
   if (all) {
-    for (const rank::HeadBackend* const backend : rank::head_backends())
-      plan.backends.emplace_back(backend->name);
+    for (const rank::HeadBackend* const backend : rank::head_backends()) {
+      const auto& named =
+          attention::find_diffusion_backend("--attention-backends", std::string(backend->name));
+      // What is to be told something first is computed when it is named.
+      if (std::ranges::none_of(named.parameters, &attention::DiffusionParameter::required))
+        plan.backends.emplace_back(backend->name);
+    }
   }
   const bool guided =
       pipeline.denoiser->guided(plan.reference ? plan.reference->size.guidance : plan.size.guidance);
@@ -173,7 +180,17 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
   if (refused == std::ssize(rows))
     throw_user_error("--num-gpus {}: none of {} rows could be computed: {}", most, rows.size(),
                      rows.front().refused);
-  if (!speaks) return disagreeing == 0 ? kDone : kDisagreement;
+  bool encoded = true;  // as the reference, if it has an encoder
+  if (plan.reference && plan.reference->encoder) {
+    const EncoderReference& encoder = *plan.reference->encoder;
+    const double off = verify_text_encoder(args.model_path, encoder, args.load_format == "dummy");
+    encoded = off <= args.tolerance;
+    if (speaks)
+      print(fmt::format("{} of {} tokens: {} from the reference{}\n", encoder.folder, encoder.ids.size(),
+                        difference_text(off), encoded ? "" : "  DISAGREES"));
+  }
+  const int status = disagreeing == 0 && encoded ? kDone : kDisagreement;
+  if (!speaks) return status;
   const auto judged = std::ranges::count_if(
       rows, [](const PipelineRow& row) { return row.refused.empty() && row.exact && row.kept == 1; });
   if (judged == 0) {
@@ -185,7 +202,8 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
   } else {
     print(fmt::format("\n{} of {} rows disagree.\n", disagreeing, rows.size()));
   }
-  return disagreeing == 0 ? kDone : kDisagreement;
+  if (!encoded) print("The text encoder disagrees.\n");
+  return status;
 }
 
 }  // namespace

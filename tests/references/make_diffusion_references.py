@@ -6,7 +6,7 @@ Usage: make_diffusion_references.py FOLDER [NAME ...]      FOLDER: tests/golden/
 
 Weights, latents and embeddings of the prompts come from the rule of diffusion_weights.py. Needs torch, diffusers and
 transformers; the values in the repository were made with Diffusers 0.42.1 and PyTorch 2.9.1. A run writes FOLDER/NAME/{model_index.json,
-transformer/config.json, scheduler/scheduler_config.json, reference.json}.
+transformer/config.json, scheduler/scheduler_config.json, reference.json}, and of a text encoder its config.json.
 """
 
 import json
@@ -17,6 +17,7 @@ import sys
 import diffusers
 import numpy
 import torch
+import transformers
 from diffusers.pipelines.flux.pipeline_flux import FluxPipeline, calculate_shift
 
 import diffusion_weights
@@ -60,6 +61,14 @@ PIPELINES = {
                    [4, 1, 10, 14]),
     "z-image": ("ZImagePipeline", Z_IMAGE, {**EULER, "shift": 6.0}, [4, 1, 10, 12]),
 }
+
+T5 = {"d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_heads": 4, "vocab_size": 50,
+      "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "feed_forward_proj": "gated-gelu",
+      "layer_norm_epsilon": 1e-6}
+# NAME: (component, class, config)
+TEXT_ENCODERS = {"wan": ("text_encoder", "UMT5EncoderModel", {**T5, "model_type": "umt5"}),
+                 "flux": ("text_encoder_2", "T5EncoderModel", {**T5, "model_type": "t5"})}
+IDS = [3, 17, 41, 8, 8, 0, 29, 12, 49, 5, 33, 2, 21, 40, 11, 7, 1]
 
 
 def seeded(name, shape):
@@ -170,15 +179,32 @@ class ZImage:
         return latents
 
 
+def fill(model):
+    """Sets weights by the rule; their shapes."""
+    shapes = {}
+    for key, tensor in model.named_parameters():
+        shapes[key] = list(tensor.shape)
+        values = diffusion_weights.weight(key, shapes[key])
+        tensor.copy_(torch.tensor(values, dtype=torch.float32).reshape(tensor.shape))
+    return shapes
+
+
+@torch.no_grad()
+def record_text_encoder(name):
+    component, kind, config = TEXT_ENCODERS[name]
+    kind = getattr(transformers, kind)
+    model = kind(kind.config_class(**config)).to(torch.float32).eval()
+    shapes = fill(model)
+    rows = model(torch.tensor([IDS])).last_hidden_state
+    return {"folder": component, "ids": IDS, "rows": [float(f"{x:.7g}") for x in rows.flatten().tolist()],
+            "tensors": shapes}
+
+
 @torch.no_grad()
 def record(name):
     pipeline, config, scheduler_config, shape = PIPELINES[name]
     transformer = make(config).to(torch.float32).eval()
-    shapes = {}
-    for key, tensor in transformer.named_parameters():
-        shapes[key] = list(tensor.shape)
-        values = diffusion_weights.weight(key, shapes[key])
-        tensor.copy_(torch.tensor(values, dtype=torch.float32).reshape(tensor.shape))
+    shapes = fill(transformer)
     scheduler = make(scheduler_config)
     kind = {"WanPipeline": Wan, "FluxPipeline": Flux, "QwenImagePipeline": QwenImage, "ZImagePipeline": ZImage}[pipeline]
     loop = kind(transformer, scheduler, shape)
@@ -204,12 +230,18 @@ def main():
     for name in names:
         pipeline, transformer, scheduler, _ = PIPELINES[name]
         at = os.path.join(folder, name)
-        write(os.path.join(at, "model_index.json"),
-              {"_class_name": pipeline, "transformer": ["diffusers", transformer["_class_name"]],
-               "scheduler": ["diffusers", scheduler["_class_name"]]})
+        index = {"_class_name": pipeline, "transformer": ["diffusers", transformer["_class_name"]],
+                 "scheduler": ["diffusers", scheduler["_class_name"]]}
+        reference = record(name)
+        if name in TEXT_ENCODERS:
+            component, kind, config = TEXT_ENCODERS[name]
+            index[component] = ["transformers", kind]
+            write(os.path.join(at, component, "config.json"), config)
+            reference["text_encoder"] = record_text_encoder(name)
+        write(os.path.join(at, "model_index.json"), index)
         write(os.path.join(at, "transformer", "config.json"), transformer)
         write(os.path.join(at, "scheduler", "scheduler_config.json"), scheduler)
-        write(os.path.join(at, "reference.json"), record(name))
+        write(os.path.join(at, "reference.json"), reference)
 
 
 if __name__ == "__main__":

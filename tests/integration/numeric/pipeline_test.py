@@ -33,6 +33,10 @@ class Pipelines(Numeric):
         shutil.copytree(os.path.join(numeric_test.MODELS, name), folder, dirs_exist_ok=True)
         with open(os.path.join(folder, "transformer/diffusion_pytorch_model.safetensors"), "wb") as file:
             file.write(weights(name))
+        encoder = reference(name).get("text_encoder")
+        if encoder:
+            with open(os.path.join(folder, encoder["folder"], "model.safetensors"), "wb") as file:
+                file.write(diffusion_weights.safetensors(encoder["tensors"]))
         for file, keys in changes.items():
             path = os.path.join(folder, {"transformer": "transformer/config.json", "index": "model_index.json",
                                          "scheduler": "scheduler/scheduler_config.json"}[file])
@@ -103,6 +107,22 @@ class Pipelines(Numeric):
         for row in self.rows(folder, *sizes, "--attention-backends", "sage_attn"):
             self.assertLess(1e-5, row[3])
             self.assertLess(row[3], 0.1)
+
+    def test_text_encoders(self):
+        for name, component in (("wan", "text_encoder"), ("flux", "text_encoder_2")):
+            folder = self.pipeline(name)
+            path = os.path.join(folder, "reference.json")
+            flags = ["--reference", path, "--attention-backends", "fa", "--num-gpus", "1"]
+            done = self.tpsim("verify", "--model-path", folder, *flags)
+            line = next(line for line in done.stdout.splitlines() if line.startswith(component + " of 17 tokens: "))
+            self.assertLessEqual(float(line.split(": ")[1].split()[0]), TOLERANCE)
+            with open(path) as file:
+                wrong = json.load(file)
+            wrong["text_encoder"]["rows"][5] += 0.01
+            with open(path, "w") as file:
+                json.dump(wrong, file)
+            self.rows(folder, *flags, status=1)
+            self.assertEqual(self.last_line, "The text encoder disagrees.")
 
     def test_a_wrong_reference_disagrees(self):
         folder = self.pipeline("wan")

@@ -1,0 +1,147 @@
+// The encoder of T5 and UMT5: attention without scale, whose scores a learnt bias of the keys' distance is
+// added to, and gated MLPs. T5 learns one bias for all blocks, UMT5 one for each.
+//
+// Sources: arXiv 1910.10683 (section 2.1), 2002.05202 (the gate); names of tensors and rounding of distances
+// as Transformers 5.24 has them (models/t5, models/umt5).
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "proto/base/error.h"
+#include "rank/linear/vector_ops.h"
+#include "rank/numeric/diffusion/denoiser_layers.h"
+#include "rank/numeric/diffusion/text_encoder.h"
+
+namespace tpsim::rank {
+namespace {
+
+struct T5Block {
+  TowerNorm norm1, norm2;
+  TowerLinear q, k, v, out, gate, up, down;
+  std::vector<float> bias;  // [buckets, heads]
+};
+
+class T5Encoder : public TextEncoder {
+ public:
+  T5Encoder(const ConfigReader& config, const TensorSource& source, bool bias_each)
+      : width_(config.number("d_model")),
+        dim_(config.number("d_kv")),
+        heads_(config.number("num_heads")),
+        vocabulary_(config.number("vocab_size")),
+        buckets_(config.number_or("relative_attention_num_buckets", 32, 4)),
+        farthest_(config.number_or("relative_attention_max_distance", 128, 1)) {
+    if (config.text("feed_forward_proj", "relu") != "gated-gelu")
+      throw_user_error("{}: key \"feed_forward_proj\" is \"{}\", which is not computed; \"gated-gelu\" is",
+                       config.where(), config.text("feed_forward_proj", "relu"));
+    if (buckets_ % 4 != 0 || farthest_ <= buckets_ / 4)
+      throw_user_error(
+          "{}: relative_attention_num_buckets {} must be a multiple of 4, and a quarter of it "
+          "less than relative_attention_max_distance {}",
+          config.where(), buckets_, farthest_);
+    const auto eps = static_cast<float>(config.real("layer_norm_epsilon", 1e-6, 0, 1));
+    const std::uint32_t ffn = config.number("d_ff"), inner = heads_ * dim_;
+    const TowerReader reader(source, WeightType::kFp32, {""}, "shared.weight");
+    embeddings_ = reader.tensor("shared.weight", {vocabulary_, width_});
+    for (std::uint32_t i = 0; i < config.number("num_layers"); ++i) {
+      const std::string at = "encoder.block." + std::to_string(i) + ".layer.";
+      const std::string met = at + "0.SelfAttention.", mlp = at + "1.DenseReluDense.";
+      const auto linear = [&](const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
+        return reader.whole(name, outputs, {inputs}, /*bias=*/false);
+      };
+      blocks_.push_back({.norm1 = reader.norm(at + "0.layer_norm", width_, eps, /*rms=*/true),
+                         .norm2 = reader.norm(at + "1.layer_norm", width_, eps, /*rms=*/true),
+                         .q = linear(met + "q", inner, width_),
+                         .k = linear(met + "k", inner, width_),
+                         .v = linear(met + "v", inner, width_),
+                         .out = linear(met + "o", width_, inner),
+                         .gate = linear(mlp + "wi_0", ffn, width_),
+                         .up = linear(mlp + "wi_1", ffn, width_),
+                         .down = linear(mlp + "wo", width_, ffn),
+                         .bias = i == 0 || bias_each ? reader.tensor(met + "relative_attention_bias.weight",
+                                                                     {buckets_, heads_})
+                                                     : blocks_.front().bias});
+    }
+    norm_ = reader.norm("encoder.final_layer_norm", width_, eps, /*rms=*/true);
+  }
+
+  std::vector<float> rows(std::span<const std::uint32_t> ids, ThreadPool& pool) const override {
+    std::vector<float> x;
+    for (const std::uint32_t id : ids) {
+      if (id >= vocabulary_) throw_user_error("token {}: the vocabulary has {}", id, vocabulary_);
+      const auto row = embeddings_.begin() + static_cast<std::ptrdiff_t>(id) * width_;
+      x.insert(x.end(), row, row + width_);
+    }
+    const auto count = static_cast<std::uint32_t>(ids.size());
+    std::vector<float> normed(x.size());
+    for (const T5Block& block : blocks_) {
+      block.norm1.apply(x.data(), count, normed.data(), pool);
+      const std::vector<float> met = product(block.out, attend(block, normed, count, pool), pool);
+      add(x.data(), met.data(), x.size());
+      block.norm2.apply(x.data(), count, normed.data(), pool);
+      std::vector<float> hidden = product(block.gate, normed, pool);
+      activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
+      const std::vector<float> up = product(block.up, normed, pool);
+      for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] *= up[i];
+      const std::vector<float> down = product(block.down, hidden, pool);
+      add(x.data(), down.data(), x.size());
+    }
+    norm_.apply(x.data(), count, x.data(), pool);
+    return x;
+  }
+
+ private:
+  // Half of the buckets are for keys behind the query. Of each half, half are for one distance each, the
+  // others for ranges that grow, the last of them without end.
+  std::uint32_t bucket(std::int32_t distance) const {
+    const std::uint32_t half = buckets_ / 2, exact = half / 2;
+    const std::uint32_t first = distance > 0 ? half : 0;
+    const auto far = static_cast<std::uint32_t>(std::abs(distance));
+    if (far < exact) return first + far;
+    const float ratio = std::log(static_cast<float>(far) / static_cast<float>(exact)) /
+                        static_cast<float>(std::log(static_cast<double>(farthest_) / exact));
+    const auto more = static_cast<std::uint32_t>(ratio * static_cast<float>(half - exact));
+    return first + std::min(exact + more, half - 1);
+  }
+
+  std::vector<float> attend(const T5Block& block, const std::vector<float>& x, std::uint32_t count,
+                            ThreadPool& pool) const {
+    const std::vector<float> q = product(block.q, x, pool), k = product(block.k, x, pool),
+                             v = product(block.v, x, pool);
+    const std::size_t inner = std::size_t{heads_} * dim_;
+    std::vector<float> out(q.size());
+    pool.parallel_for(heads_, [&](std::uint32_t head, std::uint32_t) {
+      std::vector<float> p(count);
+      for (std::uint32_t a = 0; a < count; ++a) {
+        for (std::uint32_t b = 0; b < count; ++b) {
+          const auto distance = static_cast<std::int32_t>(b) - static_cast<std::int32_t>(a);
+          p[b] = dot(q.data() + a * inner + head * dim_, k.data() + b * inner + head * dim_, dim_) +
+                 block.bias[std::size_t{bucket(distance)} * heads_ + head];
+        }
+        softmax(p.data(), count);
+        float* const to = out.data() + a * inner + head * dim_;
+        for (std::uint32_t b = 0; b < count; ++b) {
+          for (std::uint32_t i = 0; i < dim_; ++i) to[i] += p[b] * v[b * inner + head * dim_ + i];
+        }
+      }
+    });
+    return out;
+  }
+
+  const std::uint32_t width_, dim_, heads_, vocabulary_, buckets_, farthest_;
+  std::vector<float> embeddings_;
+  std::vector<T5Block> blocks_;
+  TowerNorm norm_;
+};
+
+}  // namespace
+
+std::unique_ptr<TextEncoder> load_text_encoder(const ConfigReader& config, const TensorSource& source) {
+  const std::string type = config.text("model_type", "");
+  if (type != "t5" && type != "umt5")
+    throw_user_error("{}: key \"model_type\" is {}, which is not computed; t5 and umt5 are", config.where(),
+                     type.empty() ? "missing" : type);
+  return std::make_unique<T5Encoder>(config, source, /*bias_each=*/type == "umt5");
+}
+
+}  // namespace tpsim::rank
