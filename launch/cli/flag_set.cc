@@ -134,8 +134,7 @@ void FlagSet::mark_lists(std::span<const std::string_view> names, bool taken) {
 }
 
 void FlagSet::read_values(const Flag& flag, const std::vector<std::string>& values) {
-  if (flag.kind != Kind::kSwitch || values.back() != "false")
-    given_[flag.name] = fmt::format("{}", fmt::join(values, " "));
+  given_[flag.name] = fmt::format("{}", fmt::join(values, " "));
   const std::vector<std::string> items = flag.lists == Lists::kNone ? values : split(values);
   if (flag.lists == Lists::kNone || items.size() == 1) {
     flag.read(flag.name, values);

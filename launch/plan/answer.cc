@@ -20,7 +20,7 @@
 namespace tpsim::launch {
 namespace {
 
-// Seconds of a kind of work, summed over the first rank's passes of a kind.
+// Seconds of a kind of work, summed over a rank's passes of a kind.
 struct Part {
   std::string_view passes, work;
   double seconds = 0;
@@ -39,10 +39,14 @@ std::vector<Part> parts_of(const proto::RunReport& run) {
     parts.push_back({passes, "the host's launches", seconds.launch()});
     parts.push_back({passes, "waiting for other ranks", seconds.wait()});
   };
-  const proto::RankReport& rank = run.ranks(0);
-  add("prefill", rank.prefill());
-  add("decode", rank.decode());
-  add("mixed passes", rank.mixed());
+  // The first server's; with pairs the first one that prefills and the last one that decodes.
+  const auto add_rank = [&add](const proto::RankReport& rank) {
+    add("prefill", rank.prefill());
+    add("decode", rank.decode());
+    add("mixed passes", rank.mixed());
+  };
+  add_rank(run.ranks(0));
+  if (run.replicas_size() > 0 && !run.replicas(0).role().empty()) add_rank(run.ranks(run.ranks_size() - 1));
   return parts;
 }
 

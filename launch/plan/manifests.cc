@@ -261,16 +261,21 @@ std::string write_manifests(const ServerArgs& args, ReportDir& folder) {
   std::vector<std::string> names = {std::string(kScript)};
   folder.open(names.back()).write(launch_script(launch_commands(args)));
   std::string note;
-  if (commands.replicas * commands.gpus <= commands.gpus_of_host) {
+  const bool pairs = args.disaggregation.pd_disaggregation;
+  if (pairs) {
+    note = fmt::format("; no {} and {}, which are of servers that are all alike", kCompose, kKubernetes);
+  } else if (commands.replicas * commands.gpus <= commands.gpus_of_host) {
     names.emplace_back(kCompose);
     folder.open(names.back()).write(std::string(kMadeBy) + to_yaml(compose_file(commands, image)));
   } else {
     note = fmt::format("; no {}, which is of one host and its {} GPUs", kCompose, commands.gpus_of_host);
   }
-  names.emplace_back(kKubernetes);
-  std::string manifest(kMadeBy);
-  for (const Json& object : kubernetes_objects(commands, image)) manifest += "---\n" + to_yaml(object);
-  folder.open(names.back()).write(manifest);
+  if (!pairs) {
+    names.emplace_back(kKubernetes);
+    std::string manifest(kMadeBy);
+    for (const Json& object : kubernetes_objects(commands, image)) manifest += "---\n" + to_yaml(object);
+    folder.open(names.back()).write(manifest);
+  }
   folder.commit_all();
   using std::filesystem::perms;
   std::error_code error;  // without the permission `sh launch.sh` does the same

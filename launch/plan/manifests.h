@@ -24,8 +24,8 @@ std::string launch_script(const std::vector<std::string>& commands);
 
 // Throws UserError where the folder has a file of one of the names: nobody's are overwritten.
 void refuse_existing_manifests(const ReportDir& folder);
-// launch.sh, compose.yaml (where one host holds all) and kubernetes.yaml; a line that says so. Throws
-// UserError where they cannot be written; none is there then.
+// launch.sh, and of servers that are alike compose.yaml (where one host holds all) and kubernetes.yaml; a
+// line that says so. Throws UserError where they cannot be written; none is there then.
 std::string write_manifests(const ServerArgs& args, ReportDir& folder);
 
 }  // namespace tpsim::launch

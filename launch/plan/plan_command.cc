@@ -102,10 +102,10 @@ void check(PlanArgs& args, const FlagSet& flags, rank::MpiSession& session) {
   if (!args.router.fleet.empty())
     throw_user_error("--fleet {}: names its servers; `tpsim plan` finds them, leave one out",
                      args.router.fleet);
-  if (flags.given().contains("--pd-disaggregation"))
+  if (args.disaggregation.pd_disaggregation)
     throw_user_error(
-        "--pd-disaggregation: `tpsim plan` shares GPUs out among whole servers; compare pairs by `tpsim "
-        "compare --pd-disaggregation --prefill 1,2 --decode 1,2`");
+        "--pd-disaggregation: `tpsim plan` finds that out; =false leaves pairs out of it, and `tpsim compare "
+        "--pd-disaggregation --prefill 1,2 --decode 1,2` is of pairs alone");
   for (const FlagSet::List& list : flags.lists()) {
     for (const std::string_view other :
          {"--request-rate", "--max-concurrency", "--time-scale", "--enable-dp-attention"}) {
@@ -146,7 +146,9 @@ GpuPlan plan_gpu(PlanArgs& args, const FlagSet& flags, std::optional<double> cos
   plan.space = plan_space(flags, args, args.question.gpus);
   {
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), "plan", "settings");
-    plan.search = search_plan(args, plan.space, args.question.share, threads, progress);
+    // --pd-disaggregation that is given is false; see check(). Who settled --dp-size wants whole servers.
+    const bool pairs = !flags.given().contains("--pd-disaggregation") && !flags.given().contains("--dp-size");
+    plan.search = search_plan(args, plan.space, args.question.share, pairs, threads, progress);
   }
   ServerArgs silent = args;
   silent.quiet = true;

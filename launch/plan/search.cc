@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -38,7 +40,23 @@ struct Candidate {
   std::string refusal;
   std::uint64_t hash = 0;  // of the deployment; 0: it was not looked at
   proto::RunReport report;
+  double prefill_share = 0;  // of the passes' time; of replicas alone
 };
+
+// Of the time that a server's passes take, what prefills take. Passes that do both are prefills with some
+// decodes on top.
+double prefill_share_of(const std::vector<proto::RankReport>& ranks) {
+  const auto seconds = [](const proto::PassSeconds& pass) {
+    return pass.attention() + pass.gemm() + pass.collective() + pass.other() + pass.launch() + pass.wait();
+  };
+  double prefill = 0, all = 0;
+  for (const proto::RankReport& rank : ranks) {
+    const double part = seconds(rank.prefill()) + seconds(rank.mixed());
+    prefill += part;
+    all += part + seconds(rank.decode());
+  }
+  return all > 0 ? prefill / all : 0;
+}
 
 // Stops where a run's clock has gone beyond `deadline` seconds, or somebody asks for it.
 class Deadline : public scheduler::NoRecords {
@@ -68,9 +86,9 @@ class Beginning : public Workload {
 
 class Search {
  public:
-  Search(const ServerArgs& args, const PlanSpace& space, double share, std::uint32_t threads,
+  Search(const ServerArgs& args, PlanSpace& space, double share, bool pairs, std::uint32_t threads,
          ProgressBar& progress)
-      : args_(args), space_(space), share_(share), threads_(threads), progress_(progress) {}
+      : args_(args), space_(space), share_(share), pairs_(pairs), threads_(threads), progress_(progress) {}
 
   PlanSearch run() {
     candidates_.resize(space_.settings.size());
@@ -160,6 +178,8 @@ class Search {
     report.clear_itl_histogram();
     report.set_tp_size(args.tp_size);
     if (args.parallel.pp_size > 1) report.set_pp_size(args.parallel.pp_size);
+    if (claims && deployment.router.replicas > 1)
+      candidate.prefill_share = prefill_share_of(replicas.executors().front()->finish());
     candidate.report = std::move(report);
   }
 
@@ -207,7 +227,49 @@ class Search {
         rest.push_back(i);
     }
     try_some(rest);
+    if (pairs_) {
+      const std::size_t before = candidates_.size();
+      add_promising_pairs();
+      std::vector<std::size_t> pairs(candidates_.size() - before);
+      std::iota(pairs.begin(), pairs.end(), before);
+      try_some(pairs);
+    }
     return those_left();
+  }
+
+  // Pairs of what the best replicas are; see search_plan().
+  void add_promising_pairs() {
+    const std::size_t settings = candidates_.size();
+    for (const std::uint32_t gpus : std::set<std::uint32_t>(space_.gpus.begin(), space_.gpus.end())) {
+      proto::ComparisonReport report;
+      std::vector<std::size_t> replicas;
+      for (std::size_t i = 0; i < settings; ++i) {
+        const Candidate& candidate = candidates_[i];
+        if (space_.gpus[i] != gpus || candidate.prefill_share <= 0 || candidate.report.stopped_early())
+          continue;
+        *report.add_runs() = candidate.report;
+        replicas.push_back(i);
+      }
+      std::set<std::string> layouts, plain;
+      for (const int rank : rank_runs(report, share_, replicas.size())) {
+        const std::size_t i = replicas[static_cast<std::size_t>(rank)];
+        const std::string& layout = space_.layouts[i];
+        const bool known = layouts.contains(layout);
+        if (!known && layouts.size() == kPairLayouts) continue;
+        // The first of a group leaves chunks and policy to SGLang.
+        const bool leads = i == 0 || space_.groups[i - 1] != space_.groups[i];
+        if (known && (!leads || plain.contains(layout))) continue;
+        layouts.insert(layout);
+        if (leads) plain.insert(layout);
+        const std::uint32_t servers = space_.settings[i].args.parallel.replicas();
+        const double prefill = candidates_[i].prefill_share * servers;
+        std::set<std::uint32_t> splits;
+        for (const double near : {std::floor(prefill), std::ceil(prefill)})
+          splits.insert(std::clamp(static_cast<std::uint32_t>(near), 1U, servers - 1));
+        for (const std::uint32_t split : splits) add_pairs(space_, i, split);
+      }
+    }
+    candidates_.resize(space_.settings.size());
   }
 
   // Groups whose first setting served the beginning, and is none of the best.
@@ -319,8 +381,9 @@ class Search {
   }
 
   const ServerArgs& args_;
-  const PlanSpace& space_;
+  PlanSpace& space_;
   const double share_;
+  const bool pairs_;
   const std::uint32_t threads_;
   ProgressBar& progress_;
   std::unique_ptr<const Workload> all_, beginning_;
@@ -354,9 +417,9 @@ std::vector<int> rank_runs(const proto::ComparisonReport& report, double share, 
   return out;
 }
 
-PlanSearch search_plan(const ServerArgs& args, const PlanSpace& space, double share, std::uint32_t threads,
-                       ProgressBar& progress) {
-  return Search(args, space, share, threads, progress).run();
+PlanSearch search_plan(const ServerArgs& args, PlanSpace& space, double share, bool pairs,
+                       std::uint32_t threads, ProgressBar& progress) {
+  return Search(args, space, share, pairs, threads, progress).run();
 }
 
 }  // namespace tpsim::launch

@@ -40,9 +40,14 @@ struct PlanSearch {
 // where there are levels, in the time it took) can be none of the best, and is stopped. Ranks are those of
 // rank_runs(); the outcome does not depend on `threads`. Throws UserError where no setting can be carried
 // out, Stopped after a signal.
-inline constexpr std::size_t kFinalists = 16, kGroups = 48;
-PlanSearch search_plan(const ServerArgs& args, const PlanSpace& space, double share, std::uint32_t threads,
-                       ProgressBar& progress);
+//
+// With `pairs`, servers that prefill and servers that decode are added to the space, and searched with the
+// rest, where replicas are in it: for each number of GPUs those of the best kPairLayouts layouts of replicas,
+// the best setting of each and the best that leaves chunks and policy to SGLang. As many servers prefill as
+// prefills take of the replicas' time, rounded down and up.
+inline constexpr std::size_t kFinalists = 16, kGroups = 48, kPairLayouts = 3;
+PlanSearch search_plan(const ServerArgs& args, PlanSpace& space, double share, bool pairs,
+                       std::uint32_t threads, ProgressBar& progress);
 
 // Positions of the first `count` of the report's runs, best first: those whose share of requests within the
 // service levels is at least `share` before others, each of the two by the rule of choose_among(). Runs that

@@ -2,6 +2,7 @@
 // attention backend that can serve it and what else decides how fast it is.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -39,5 +40,9 @@ std::vector<FlagValues> plan_layouts(const FlagSet& flags, std::uint32_t gpus, b
 // given; a list that was given for any other flag is an axis, too. `args`, into which `flags` read, is left
 // as it was. Throws UserError where nothing can be shared out so, and for more than kMaxPlanned.
 PlanSpace plan_space(const FlagSet& flags, ServerArgs& args, const std::vector<std::uint32_t>& gpus);
+
+// Adds setting `replicas` of the space, whose servers stand behind a router, with `prefill` of its servers
+// that prefill and the others that decode (--pd-disaggregation). REQUIRES: 0 < prefill < its replicas.
+void add_pairs(PlanSpace& space, std::size_t replicas, std::uint32_t prefill);
 
 }  // namespace tpsim::launch

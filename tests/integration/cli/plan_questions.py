@@ -5,6 +5,7 @@ a short load. What plan_questions_test.py and the long test against SGLang's own
 import json
 import os
 import random
+import shlex
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 CATALOGUE = os.path.join(ROOT, "rank", "catalogue")
@@ -19,6 +20,21 @@ def names(folder):
 def catalogue(folder, name):
     with open(os.path.join(CATALOGUE, folder, name + ".json")) as file:
         return json.load(file)
+
+
+def run_words(best, settled=()):
+    """Behind `tpsim run`: the command of an answer; of pairs, which are several, its flags and those that were settled."""
+    if len(best["launch"]) == 1:
+        return shlex.split(best["launch"][0])
+    model = shlex.split(best["launch"][0])
+    words = ["--model-path", model[model.index("--model-path") + 1], *settled]
+    for name, value in best["flags"].items():
+        if name == "attention_backends":
+            prefill, _, decode = value.partition("+")
+            words += ["--prefill-attention-backend", prefill, "--decode-attention-backend", decode or prefill]
+        else:
+            words += ["--" + name.replace("_", "-"), *([] if value == "true" else [value])]
+    return words
 
 
 class Question:

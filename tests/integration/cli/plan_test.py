@@ -18,6 +18,7 @@ except ImportError:  # the unit test parses them, too
     yaml = None
 
 from command_line import CommandLine, main
+from plan_questions import run_words
 
 LOAD = ["--dataset-name", "random", "--num-prompts", "80", "--random-input-len", "2048", "--random-output-len", "64",
         "--random-range-ratio", "0.2", "--request-rate", "20"]
@@ -41,7 +42,7 @@ class Plan(CommandLine):
         return self.result(report)
 
     def test_commands_are_launch_lines_with_the_figures_that_were_printed(self):
-        plan, done = self.plan("--attention-backends", "fa3,flashinfer+fa3")
+        plan, done = self.plan("--attention-backends", "fa3,flashinfer+fa3", "--pd-disaggregation=false")
         self.assertGreaterEqual(len(plan["best"]), 5)
         for best in plan["best"][:6]:
             self.assertEqual(len(best["launch"]), 1)
@@ -55,13 +56,35 @@ class Plan(CommandLine):
         self.assertEqual(sorted(os.listdir(os.path.join(self.folder, "plan"))),
                          ["plan.json", "report.html", "report.json", "sweep.csv"])
 
+    def test_prefill_and_decode_on_servers_of_their_own(self):
+        """Beside the best replicas; `tpsim run` has the same figures of them, and what plan was told is held to."""
+        words = ("--attention-backends", "flashinfer+fa3", "--schedule-policy", "fcfs", "--chunked-prefill-size", "8192")
+        plan, done = self.plan(*words, "--enable-mixed-chunk=false", gpus="4")
+        self.assertNotIn("--enable-mixed-chunk", done.stdout)
+        pairs = [best for best in plan["best"] if "pd_disaggregation" in best["flags"]]
+        self.assertEqual({best["flags"]["tp_size"] for best in pairs}, {"1", "2"})
+        for best in pairs:
+            servers = int(best["flags"]["prefill"]) + int(best["flags"]["decode"])
+            self.assertEqual((best["gpus"], servers * int(best["flags"]["tp_size"])), (4, 4))
+            modes = [" --disaggregation-mode " in command for command in best["launch"]]
+            self.assertEqual(modes, [True] * servers + [False])
+            report = os.path.join(self.folder, "pairs")
+            again = self.tpsim("run", *run_words(best, words[2:]), "--hardware", "h200-sxm", *LOAD, *LEVELS, "--report-dir",
+                               report)
+            self.assertEqual(again.returncode, 0, again.stderr)
+            run = self.result(report)
+            self.assertEqual({name: run[name] for name in best["figures"]}, best["figures"])
+        plan, _ = self.plan(*words, "--pd-disaggregation=false", gpus="4")
+        self.assertFalse([best for best in plan["best"] if "pd_disaggregation" in best["flags"]])
+
     def test_the_answer_is_that_of_trying_all(self):
         """A space that is small enough to try, and a load that is long enough to be begun with a part of it."""
         trace = os.path.join(self.folder, "t.jsonl")
         made = self.tpsim("trace", "generate", "--output", trace, "--num-conversations", "500", "--seed", "3")
         self.assertEqual(made.returncode, 0, made.stderr)
         load = ["--trace", trace, "--slo", "ttft:500", "tpot:12"]
-        plan, _ = self.plan("--attention-backends", "fa3,triton", "--chunked-prefill-size", "1024,8192", load=load)
+        plan, _ = self.plan("--attention-backends", "fa3,triton", "--chunked-prefill-size", "1024,8192",
+                            "--pd-disaggregation=false", load=load)
         self.assertGreater(len(plan["hardware"][0]["searched"]["rounds"]), 1)
         tried = []
         layouts = [["--tp-size", "2"], ["--tp-size", "1", "--pp-size", "2"],
@@ -85,7 +108,7 @@ class Plan(CommandLine):
     def test_threads_change_nothing(self):
         seen = []
         for jobs in ("1", "3"):
-            self.plan("--attention-backends", "fa3,triton", "--jobs", jobs)
+            self.plan("--attention-backends", "fa3,triton", "--chunked-prefill-size", "8192", "--jobs", jobs)
             seen.append({name: self.read(os.path.join(self.folder, "plan", name))
                          for name in ("plan.json", "report.json", "sweep.csv")})
         self.assertEqual(*seen)
@@ -124,7 +147,8 @@ class Plan(CommandLine):
         self.assertIn("the lowest cost of a million tokens", done.stdout)
         # Levels that one of them alone keeps.
         tight = [*LOAD, "--slo", "ttft:1000", "tpot:10"]
-        plan, done = self.plan(*words, "--gpu-hour-cost", "1,9", "--slo-share", "0.9", hardware="h100-sxm,h200-sxm", load=tight)
+        plan, done = self.plan(*words, "--gpu-hour-cost", "1,9", "--slo-share", "0.9", "--dp-size", "1",
+                               hardware="h100-sxm,h200-sxm", load=tight)
         self.assertEqual([best["hardware"] for best in plan["best"] if best["holds"]][0], "h200-sxm")
         self.assertIn("\nh100-sxm: does not hold: ", done.stdout)
 
@@ -206,7 +230,7 @@ class Plan(CommandLine):
         self.assert_refused([*base, "--gpus", "2", "--slo-share", "0.9"], "--slo")
         self.assert_refused([*base, "--gpus", "2", "--max-concurrency", "1,2"], "--max-concurrency: takes one value")
         self.assert_refused([*base, "--gpus", "2", "--enable-dp-attention"], "--attn-dp-size")
-        self.assert_refused([*base, "--gpus", "2", "--pd-disaggregation"], "--pd-disaggregation: `tpsim plan` shares GPUs")
+        self.assert_refused([*base, "--gpus", "2", "--pd-disaggregation"], "--pd-disaggregation: `tpsim plan` finds that out")
         self.assert_refused([*base, "--gpus", "2", "--fleet", "f.yaml"], "--fleet f.yaml")
         self.assert_refused([*base, "--gpus", "2", "--executor", "numeric"], "--executor numeric")
         self.assert_refused([*base, "--gpus", "2"], "mpirun", processes=2)

@@ -65,7 +65,8 @@ class PlanCommands(unittest.TestCase):
                 answered += 1
                 with open(os.path.join(report, "plan.json")) as file:
                     best = json.load(file)["best"][:MOST]
-                for command in (one["launch"][0] for one in best):
+                # Of pairs the servers' own, and not the router's.
+                for command in (line for one in best for line in one["launch"] if "launch_router" not in line):
                     words, environment = of_one_server(command)
                     lines[question.hardware].append((command, {"config": config, "words": words,
                                                                "environment": environment}))
