@@ -1,6 +1,10 @@
 // The page of `tpsim validate`.
 const figures = [["tpot_ms", "Time per output token", milliseconds], ["ttft_ms", "Time to first token", milliseconds],
-  ["e2e_ms", "Latency of a request", milliseconds], ["duration_s", "Duration of the load", seconds]];
+  ["e2e_ms", "Latency of a request", milliseconds], ["duration_s", "Duration of the load", seconds],
+  // Of diffusion pipelines: measured passes, and published figures.
+  ["ms", "A pass", milliseconds], ["attention_ms", "Attention of a pass", milliseconds], ["seconds", "Published times", seconds],
+  ["speedup", "Published speed-ups", v => `${v.toFixed(2)} x`], ["peak_memory_gib", "Published peaks of a GPU's memory", v => `${v.toFixed(1)} GiB`]];
+const grouped = figures.filter(([name]) => report.groups.some(g => g[name]));
 const nameOf = row => row.id ?? `${row.server} ${row.load}`;
 const ratioOf = figure => figure.predicted / figure.measured;
 const error = v => `${(100 * v).toFixed(1)} %`;
@@ -44,7 +48,7 @@ function scatter(name, text, format, canvas) {
   const names = [...new Set(report.rows.map(r => String(r[grouping] ?? "")))].sort();
   const points = names.map((group, k) => ({ label: group || "–", order: 0, backgroundColor: style(`--c${k % 8}`), borderColor: style(`--c${k % 8}`), pointRadius: 4, pointHoverRadius: 7, pointStyle: ["circle", "rectRot", "triangle", "rect"][Math.floor(k / 8) % 4],
     data: rows.filter(r => String(r[grouping] ?? "") === group).map(r => ({ x: r[name].measured, y: r[name].predicted, name: nameOf(r) })) })).filter(d => d.data.length);
-  const axis = title => chartAxis(title, { type: "logarithmic", min: low, max: high, afterBuildTicks: s => { s.ticks = logTicks(s.min, s.max).map(value => ({ value })); }, ticks: { autoSkip: false, maxRotation: 0, callback: name === "duration_s" ? tickSeconds : tickTime } });
+  const axis = title => chartAxis(title, { type: "logarithmic", min: low, max: high, afterBuildTicks: s => { s.ticks = logTicks(s.min, s.max).map(value => ({ value })); }, ticks: { autoSkip: false, maxRotation: 0, callback: name.endsWith("ms") ? tickTime : ["duration_s", "seconds"].includes(name) ? tickSeconds : v => format(v) } });
   draw(canvas, { type: "scatter", data: { datasets: [...points, line(1, 1.5), line(1.1, 0.6), line(1 / 1.1, 0.6)] },
     options: { interaction: { mode: "nearest", intersect: true },
       plugins: { legend: { position: "bottom", labels: { filter: item => item.text !== undefined, usePointStyle: true, boxHeight: 7 } },
@@ -66,7 +70,7 @@ function scatters() {
 // --- Tables
 function tables() {
   table("groups", report.groups, [["by", g => g.by, "text"], ["group", g => g.name, "text wrap"],
-    ...figures.flatMap(([name]) => [[`${name.replace(/_m?s$/, "").toUpperCase()} mean`, g => g[name] ? error(g[name].mean) : ""], ["median", g => g[name] ? error(g[name].median) : ""], ["p90", g => g[name] ? error(g[name].p90) : ""]])]);
+    ...grouped.flatMap(([name]) => [[`${name.replace(/_m?s$/, "").toUpperCase()} mean`, g => g[name] ? error(g[name].mean) : ""], ["median", g => g[name] ? error(g[name].median) : ""], ["p90", g => g[name] ? error(g[name].p90) : ""]])]);
   leftOut();
   const worst = row => Math.max(...figures.map(([name]) => row[name] ? Math.abs(ratioOf(row[name]) - 1) : 0));
   table("rows", [...report.rows].sort((a, b) => worst(b) - worst(a)), [["row", nameOf, "text"], ["GPU", r => r.hardware, "text"], ["--tp", r => r.tp], ["backend", r => r.backend, "text"],
@@ -89,7 +93,7 @@ function leftOut() {
   byId("leftout-note").textContent = `Mean errors of the loads of each ${of.by}: as above, by the host's constants refitted to all loads, and by those fitted to the loads of the others on the same GPU.`;
   const title = name => name.replace(/_m?s$/, "").toUpperCase();
   const groups = [...report.groups.filter(g => g.by === of.by), ...report.groups.filter(g => g.by === "all")].filter(g => figures.some(([name]) => g[name]?.left_out));
-  table("leftout", groups, [[of.by, g => g.name, "text wrap"], ...figures.flatMap(([name]) => [[title(name), g => g[name]?.left_out ? error(g[name].mean) : ""],
+  table("leftout", groups, [[of.by, g => g.name, "text wrap"], ...grouped.flatMap(([name]) => [[title(name), g => g[name]?.left_out ? error(g[name].mean) : ""],
     ["refitted", g => g[name]?.left_out ? error(g[name].refitted.mean) : ""], ["left out", g => g[name]?.left_out ? error(g[name].left_out.mean) : ""]])]);
   const names = [...new Set(of.fits.flatMap(f => f.constants.map(c => c.name)))];
   const micro = c => c === undefined ? "" : c.kept ? `(${(1e6 * c.fitted).toPrecision(4)})` : (1e6 * c.fitted).toPrecision(4);
