@@ -171,6 +171,11 @@ std::string bound_of(const proto::RunReport& run) {
   return text;
 }
 
+std::string GpuPlan::bound_of_run(int run) const {
+  const std::size_t setting = settings[static_cast<std::size_t>(run)];
+  return bound_of(std::ranges::find(search.finalists, setting, &PlanSearch::Finalist::setting)->report);
+}
+
 double cost_per_million_tokens(const proto::RunReport& run, double gpu_hour_cost) {
   double throughput = run.total_throughput();
   if (run.has_max_goodput_rate() && std::isfinite(run.max_goodput_rate()) && run.request_throughput() > 0)
@@ -224,7 +229,7 @@ std::string plan_text(const PlanQuestion& question, const ServerArgs& args, cons
     if (plan.gpu_hour_cost) row.push_back(format_figure(cost_per_million_tokens(run, *plan.gpu_hour_cost)));
     table.rows.push_back(std::move(row));
     described += fmt::format("  {} {}\n    bound by {}\n", rank + 1, setting_name(report, run.settings()),
-                             bound_of(run));
+                             plan.bound_of_run(answer.shown[rank]));
     for (const std::string& command : launch_commands(plan.setting_of(answer.shown[rank]).args))
       commands += fmt::format("  {} {}\n", rank + 1, command);
   }

@@ -53,6 +53,8 @@ struct GpuPlan {
   PlanAnswer answer;  // its order is not empty
 
   const proto::RunReport& proposed() const { return report.runs(answer.order.front()); }
+  // What bounds a run of the report, which keeps the ranks of few where runs are many.
+  std::string bound_of_run(int run) const;
   const Setting& setting_of(int run) const { return space.settings[settings[static_cast<std::size_t>(run)]]; }
 };
 

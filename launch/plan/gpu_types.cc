@@ -120,8 +120,9 @@ std::string gpu_types_text(const PlanQuestion& question, const ServerArgs& args,
                  format_figure(run.p99_ttft_ms()), format_figure(run.mean_tpot_ms()),
                  format_figure(run.p99_tpot_ms()), format_figure(run.mean_e2e_latency_ms() / 1e3)});
     table.rows.push_back(std::move(row));
-    described += fmt::format("  {}: {}\n    bound by {}\n", plan.hardware,
-                             setting_name(plan.report, run.settings()), bound_of(run));
+    described +=
+        fmt::format("  {}: {}\n    bound by {}\n", plan.hardware, setting_name(plan.report, run.settings()),
+                    plan.bound_of_run(plan.answer.order.front()));
     if (run.has_error_bands()) described += fmt::format("    likely if measured: {}\n", error_band_text(run));
     for (const std::string& command : launch_commands(plan.setting_of(plan.answer.order.front()).args))
       commands += fmt::format("  {}  {}\n", plan.hardware, command);

@@ -38,7 +38,7 @@ Json row_of(const PlanQuestion& question, const GpuPlan& plan, int i) {
           {"pareto", run.pareto()},
           {"figures", std::move(figures)},
           {"bands", run.has_error_bands() ? whole.at("error_bands").at("bands") : Json::array()},
-          {"bound_by", bound_of(run)},
+          {"bound_by", plan.bound_of_run(i)},
           {"launch", launch_commands(plan.setting_of(i).args)}};
 }
 

@@ -119,6 +119,7 @@ class Plan(CommandLine):
         plan, done = self.plan(*words, gpus="1..4", load=load)
         self.assertEqual(plan["gpus"], [1, 2, 4])
         self.assertTrue(plan["best"][0]["holds"], done.stdout)
+        self.assertTrue(all(best["bound_by"] for best in plan["best"]), "of more runs than a report keeps the ranks of")
         fewer = [best["gpus"] for best in plan["best"] if best["holds"]]
         self.assertEqual(plan["best"][0]["gpus"], min(fewer))
         figures = plan["best"][0]["figures"]
