@@ -250,6 +250,12 @@ void write_calibration(const Deployment& run, bool queue_stated, proto::RunRepor
   if (layout.fuses_all_reduces)
     add_row(report, "all_reduce.flashinfer_fused")
         .set_source("not measured: SGLang's own sum over ranks, and the bytes of the norm behind it");
+  if (layout.nodes > 1)
+    add_row(report, "all_reduce.network")
+        .set_source(
+            "no server over several nodes was measured: NCCL's public figures of two nodes of 8 H200s, "
+            "DeepEP's of the H800, and " +
+            run.hardware.network().source());
   if (layout.a2a()) {
     for (const char* const kernels : {"deepep.normal", "deepep.low_latency"})
       add_row(report, kernels).set_source("not measured: bandwidths that DeepEP states for the H800");

@@ -149,7 +149,10 @@ void Deployment::describe_captures(proto::RunReport& report) const {
   // Pipeline stages capture at the same time.
   for (std::uint32_t stage = 0; stage < pipeline.stages.size(); ++stage) {
     const rank::ModelConfig of_stage = pipeline.model_of_stage(model, stage);
-    rank::Shard shard = rank::make_shard(of_stage, ranks.tp_size, 0);
+    // As tensor parallel ranks; data-parallel attention allows more of them than there are heads.
+    const bool divides = of_stage.num_attention_heads % ranks.tp_size == 0;
+    rank::Shard shard = divides ? rank::make_shard(of_stage, ranks.tp_size, 0)
+                                : rank::make_shard(of_stage, parallel.layout, 0);
     shard.stage = pipeline.shard_of(of_stage, parallel.layout, 0, stage).stage;
     rank::ModeledForward eager(of_stage, hardware, shard, make_backend(), options);
     const rank::GraphCapture capture = rank::graph_capture_cost(of_stage, sizes, eager, costs);

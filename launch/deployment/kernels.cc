@@ -117,7 +117,8 @@ bool fuses_all_reduces(const ServerArgs& args, const proto::HardwareProfile& har
   const bool asked =
       args.enable_flashinfer_allreduce_fusion || !args.flashinfer_allreduce_fusion_backend.empty();
   const GpuGeneration generation = generation_of(hardware);
-  const bool can = layout.tp_size > 1 && layout.dp_size == 1 && !layout.a2a() &&
+  // Between nodes it needs NVLink that joins them all (layers/flashinfer_comm_fusion.py: mnnvl).
+  const bool can = layout.tp_size > 1 && layout.nodes == 1 && layout.dp_size == 1 && !layout.a2a() &&
                    (generation == GpuGeneration::kHopper || is_blackwell(generation));
   if (args.enforce_disable_flashinfer_allreduce_fusion) return false;
   if (asked && !can && layout.tp_size > 1)

@@ -170,18 +170,8 @@ Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model
   return out;
 }
 
-void check_node(const ServerArgs& args, const proto::HardwareProfile& hardware) {
-  constexpr std::uint32_t kOfOneHost = 8;  // an HGX board, an MI300X platform, a PCIe server
-  const std::uint32_t node = hardware.gpus_per_node() > 0 ? hardware.gpus_per_node() : kOfOneHost;
-  if (args.tp_size > node)
-    throw_user_error(
-        "--tp {}: {} of {} are one node, and what several nodes send each other over a network is not "
-        "simulated; use at most --tp {}, or --executor numeric",
-        args.tp_size, node, hardware.name(), node);
-}
-
-Pipeline resolve_pipeline(const ServerArgs& args, const rank::ModelConfig& model, bool speculates,
-                          Switches switches) {
+Pipeline resolve_pipeline(const ServerArgs& args, const rank::ModelConfig& model,
+                          const rank::ParallelLayout& layout, bool speculates, Switches switches) {
   const ParallelArgs& parallel = args.parallel;
   Pipeline out{.stages = {{0, model.num_layers}}, .config = {}, .switches = switches, .notes = {}};
   scheduler::PipelineConfig& pipeline = out.config;
@@ -212,9 +202,10 @@ Pipeline resolve_pipeline(const ServerArgs& args, const rank::ModelConfig& model
     say(out.notes,
         "--disable-overlap-schedule: is set, for SGLang does not overlap pipeline stages' scheduling");
   out.switches.overlap = false;
-  say(out.notes,
-      "--pp-size: stages are taken to be joined as the GPUs of one host are; between hosts, handing over is "
-      "slower");
+  if (layout.stages_of_node == 0)
+    say(out.notes,
+        "--pp-size: stages are taken to be joined as the GPUs of one host are; between hosts, handing over "
+        "is slower");
   out.stages = rank::pipeline_layers(model.num_layers, parallel.pp_size, parallel.pp_layer_partition);
   rank::check_deepstack(model, out.stages);
   return out;
@@ -232,6 +223,7 @@ rank::Shard Pipeline::shard_of(const rank::ModelConfig& stage_model, const rank:
 void write_parallel(const ParallelArgs& parallel, const Parallel& chosen, const Pipeline& pipeline,
                     const rank::ModelConfig& model, std::uint32_t max_running_requests, Rows& out) {
   const rank::ParallelLayout& layout = chosen.layout;
+  if (layout.nodes > 1) out["nnodes"] = std::to_string(layout.nodes);
   if (layout.ep_size > 1) out["ep_size"] = std::to_string(layout.ep_size);
   if (parallel.pp_size > 1) {
     out["pp_size"] = std::to_string(parallel.pp_size);

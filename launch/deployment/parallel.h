@@ -24,10 +24,6 @@ struct Parallel {
 // Throws UserError for what the model, or this simulation, cannot do.
 Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model);
 
-// Throws UserError where --tp needs more GPUs than the device's own links join: what goes over a network is
-// not priced.
-void check_node(const ServerArgs& args, const proto::HardwareProfile& hardware);
-
 // The layers of each pipeline stage, and how micro-batches take turns.
 struct Pipeline {
   std::vector<rank::LayerRange> stages;
@@ -41,8 +37,8 @@ struct Pipeline {
                        std::uint32_t tp_rank, std::uint32_t pp_rank) const;
 };
 // Throws UserError for what is not simulated.
-Pipeline resolve_pipeline(const ServerArgs& args, const rank::ModelConfig& model, bool speculates,
-                          Switches switches);
+Pipeline resolve_pipeline(const ServerArgs& args, const rank::ModelConfig& model,
+                          const rank::ParallelLayout& layout, bool speculates, Switches switches);
 
 // Those that were given.
 void write_parallel(const ParallelArgs& args, const Parallel& parallel, const Pipeline& pipeline,

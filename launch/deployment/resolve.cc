@@ -10,6 +10,7 @@
 #include "launch/deployment/batches.h"
 #include "launch/deployment/host.h"
 #include "launch/deployment/images.h"
+#include "launch/deployment/nodes.h"
 #include "launch/deployment/sides.h"
 #include "proto/versions.h"
 #include "rank/cost/hardware.h"
@@ -142,6 +143,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   out.speculation = resolve_speculation(args, out.host, model);
   out.attention = choose_attention(args, pair, hardware, model);
   out.parallel = resolve_parallel(args, model);
+  place_on_nodes(args, out.hardware, out.parallel);
   out.router = resolve_router(args);
   out.kernels = resolve_kernels(args, hardware, model, out.parallel.layout);
   model.facts.trtllm_experts = out.kernels.trtllm_experts;
@@ -159,7 +161,7 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
       resolve_batches(args, hardware, model, layout, out.attention.page_size, out.speculation.switches);
   out.states = resolve_states(args, hardware, model, out.attention.page_size, batches.chunk, speculation,
                               batches.switches);
-  out.pipeline = resolve_pipeline(args, model, speculation.enabled(), out.states.switches);
+  out.pipeline = resolve_pipeline(args, model, layout, speculation.enabled(), out.states.switches);
   out.graphs =
       resolve_graphs(args, hardware, model, out.attention, layout, batches, out.pipeline.config.staged());
   out.memory = resolve_memory(args, hardware, model, out.speculation, out.attention, out.sparse, layout,
@@ -174,7 +176,6 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                                  .windows = out.memory.windows.window > 0,
                                  .states = out.memory.state_slots > 0},
                                 speculation.has_head(), out.pipeline.switches.radix_cache);
-  if (!args.numeric()) check_node(args, hardware);
   for (Notes* notes : {&out.attention.notes, &out.speculation.notes, &out.parallel.notes, &out.router.notes,
                        &out.kernels.notes, &images.notes, &batches.notes, &out.states.notes,
                        &out.pipeline.notes, &out.graphs.notes, &out.memory.notes, &out.hicache.notes})

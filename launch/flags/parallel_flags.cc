@@ -42,6 +42,9 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
                   "pipeline stages of --tp GPUs each; layers are shared out evenly, or as the environment's "
                   "SGLANG_PP_LAYER_PARTITION says (default 1)",
                   count(args.pp_size, 1, 1024));
+  flags.add_value("--nnodes", "N",
+                  "nodes that the GPUs of --tp and --pp-size stand on (default: as few as have room)",
+                  count(args.nnodes, 1, 1024));
   flags.add_value("--pp-max-micro-batch-size", "N",
                   "requests of one micro-batch (default: --max-running-requests over --pp-size)",
                   count(args.pp_max_micro_batch_size, 1));

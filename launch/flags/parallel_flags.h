@@ -18,6 +18,7 @@ struct ParallelArgs {
   std::optional<std::uint32_t> attn_dp_size;  // of SGLang 0.5.23: both of the above
   bool enable_dp_lm_head = false;
   std::uint32_t pp_size = 1;
+  std::optional<std::uint32_t> nnodes;  // of --tp times --pp-size GPUs
   std::optional<std::uint32_t> pp_max_micro_batch_size;
   std::uint32_t pp_async_batch_depth = 0;
   std::string pp_layer_partition;  // SGLANG_PP_LAYER_PARTITION of the environment

@@ -236,7 +236,9 @@ std::string to_yaml(const Json& json) {
 std::string launch_script(const std::vector<std::string>& commands) {
   std::string out = "#!/bin/sh\n" + std::string(kMadeBy);
   if (commands.size() == 1) return out + "exec env " + commands.front() + "\n";
-  out += "# Each command is of the host that it names; the last one is the router's.\n";
+  const bool routed = commands.back().find("--node-rank") == std::string::npos;
+  out += routed ? "# Each command is of the host that it names; the last one is the router's.\n"
+                : "# Each command is of one node, host1 is the first.\n";
   out += "case \"$1\" in\n";
   for (std::size_t i = 0; i < commands.size(); ++i)
     out += fmt::format("{})\n  exec env {}\n  ;;\n", i + 1, commands[i]);
@@ -264,13 +266,15 @@ std::string write_manifests(const ServerArgs& args, ReportDir& folder) {
   const bool pairs = args.disaggregation.pd_disaggregation;
   if (pairs) {
     note = fmt::format("; no {} and {}, which are of servers that are all alike", kCompose, kKubernetes);
+  } else if (commands.nodes > 1) {
+    note = fmt::format("; no {} and {}, whose containers are of one host each", kCompose, kKubernetes);
   } else if (commands.replicas * commands.gpus <= commands.gpus_of_host) {
     names.emplace_back(kCompose);
     folder.open(names.back()).write(std::string(kMadeBy) + to_yaml(compose_file(commands, image)));
   } else {
     note = fmt::format("; no {}, which is of one host and its {} GPUs", kCompose, commands.gpus_of_host);
   }
-  if (!pairs) {
+  if (!pairs && commands.nodes == 1) {
     names.emplace_back(kKubernetes);
     std::string manifest(kMadeBy);
     for (const Json& object : kubernetes_objects(commands, image)) manifest += "---\n" + to_yaml(object);

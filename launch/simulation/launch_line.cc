@@ -14,6 +14,7 @@
 
 #include "launch/cli/flag_command.h"
 #include "launch/cli/shell_line.h"
+#include "launch/deployment/nodes.h"
 #include "launch/deployment/sides.h"
 #include "rank/config/catalogue_models.h"
 #include "rank/config/model_config.h"
@@ -101,6 +102,7 @@ void add_backends(const std::vector<BackendPair>& pairs, std::map<std::string, s
 LaunchCommand server_command(const ServerArgs& args, std::map<std::string, std::string> given, bool routed) {
   static const std::vector<std::string> kFlags = flags_of_the_server();
   const bool newest = args.sglang_release.name == scheduler::default_release().name;
+  given.erase("--nnodes");  // several_nodes() says it, of each node
   add_backends(args.attention_backends, given);
   if (const auto attn_dp = given.find("--attn-dp-size"); attn_dp != given.end() && !newest) {
     if (attn_dp->second != "1") {
@@ -165,6 +167,16 @@ std::uint32_t gpus_of_host(const ServerArgs& args) {
   return gpus > 0 && gpus < kOfOneHost ? gpus : kOfOneHost;
 }
 
+// `command` for each of a server's nodes, host`first` and those behind it.
+std::vector<std::string> on_nodes(const std::string& command, std::uint32_t nodes, std::uint32_t first) {
+  constexpr std::uint32_t kPort = 20000;  // that the nodes meet on
+  std::vector<std::string> out;
+  for (std::uint32_t i = 0; i < nodes; ++i)
+    out.push_back(fmt::format("{} --nnodes {} --node-rank {} --dist-init-addr host{}:{}", command, nodes, i,
+                              first, kPort));
+  return out;
+}
+
 // Servers on host1, host2 …, one after the other.
 class Hosts {
  public:
@@ -174,11 +186,20 @@ class Hosts {
     std::string url;
     std::uint32_t bootstrap_port = 0;  // of a prefill server
   };
-  // A server that `command` starts, on so many GPUs.
-  Place add(const std::string& command, std::uint32_t gpus, bool bootstraps) {
-    if (taken_ > 0 && taken_ + gpus > gpus_) {
+  // A server that `command` starts, on so many GPUs; of several nodes, on hosts of its own.
+  Place add(const std::string& command, std::uint32_t gpus, bool bootstraps, std::uint32_t nodes = 1) {
+    if (taken_ > 0 && (nodes > 1 || taken_ + gpus > gpus_)) {
       ++host_;
       taken_ = servers_ = 0;
+    }
+    if (nodes > 1) {
+      const Place place{fmt::format("http://host{}:30000", host_), 8998};
+      for (const std::string& line : on_nodes(command, nodes, host_)) {
+        commands_.push_back(fmt::format("{} --host host{} --port 30000", line, host_++));
+        if (bootstraps)
+          commands_.back() += fmt::format(" --disaggregation-bootstrap-port {}", place.bootstrap_port);
+      }
+      return place;
     }
     const std::string name = fmt::format("host{}", host_);
     const std::uint32_t port = 30000 + servers_;
@@ -218,6 +239,9 @@ std::vector<std::string> launch_commands(const ServerArgs& args) {
   if (args.numeric() || !args.router.fleet.empty()) return {};
   const bool pairs = args.disaggregation.pd_disaggregation;
   const std::uint32_t gpus = args.tp_size * args.parallel.pp_size;
+  const proto::HardwareProfile hardware = rank::load_hardware(args.hardware);
+  const std::uint32_t nodes = nodes_of(args, hardware);
+  if (!pairs && nodes > 1) return on_nodes(server_command(args, args.given, true).text(), nodes, 1);
   const std::uint32_t host = pairs || args.parallel.replicas() > 1 ? gpus_of_host(args) : 0;
   if (!pairs && (args.parallel.replicas() == 1 || args.parallel.replicas() * gpus <= host || gpus > host))
     return {server_command(args, args.given, true).text()};
@@ -231,14 +255,14 @@ std::vector<std::string> launch_commands(const ServerArgs& args) {
   if (pairs) {
     const DisaggregationArgs& split = args.disaggregation;
     for (std::uint32_t i = 0; i < split.prefill; ++i) {
-      const Hosts::Place place = hosts.add(prefill + " --disaggregation-mode prefill", gpus, true);
+      const Hosts::Place place = hosts.add(prefill + " --disaggregation-mode prefill", gpus, true, nodes);
       urls += fmt::format(" --prefill {} {}", place.url, place.bootstrap_port);
     }
     const ServerArgs decode = decode_server_args(args);
     for (std::uint32_t i = 0; i < split.decode; ++i) {
       const Hosts::Place place =
           hosts.add(fmt::format("{} --disaggregation-mode decode{}", server, decode_words(args)),
-                    decode.tp_size * decode.parallel.pp_size, false);
+                    decode.tp_size * decode.parallel.pp_size, false, nodes_of(decode, hardware));
       urls += " --decode " + place.url;
     }
   } else {
@@ -266,6 +290,7 @@ ContainerCommands container_commands(const ServerArgs& args) {
   out.replicas = args.parallel.replicas();
   out.gpus = args.tp_size * args.parallel.pp_size;
   out.gpus_of_host = gpus_of_host(args);
+  out.nodes = nodes_of(args, rank::load_hardware(args.hardware));
   const bool routed = out.replicas > 1;
   out.server = server_command(args, routed ? without_router(args.given) : args.given, false);
   out.server.words.insert(out.server.words.end(), listens.begin(), listens.end());

@@ -34,6 +34,7 @@ struct ContainerCommands {
   std::uint32_t gpus = 1;      // of each server
   LaunchCommand router;        // has no words where there is one replica; the URLs of all follow the last
   std::uint32_t gpus_of_host = 8;
+  std::uint32_t nodes = 1;  // of each server
 };
 // All listen on kContainerPort. REQUIRES: whole servers that run SGLang, not --pd-disaggregation nor --fleet.
 inline constexpr std::uint32_t kContainerPort = 30000;  // SGLang's own

@@ -182,6 +182,11 @@ proto::RunReport compose_report(const ServerArgs& args, const Deployment& deploy
                                      traits.family(), traits.hardware()));
     judge_kernels(report);
   }
+  if (const std::uint32_t nodes = deployment.parallel.layout.nodes; nodes > 1) {
+    const std::string others = report.has_no_server() ? report.no_server() + "; " : "";
+    report.set_no_server(fmt::format("{}no server over several nodes was measured: {} nodes of {}", others,
+                                     nodes, traits.hardware()));
+  }
   if (report.stopped_early()) return report;
   std::optional<proto::ErrorBands> bands =
       error_bands(catalogue_residuals(), traits, carried_over(report), report);

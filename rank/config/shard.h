@@ -46,12 +46,19 @@ struct ParallelLayout {
   // Sums of at most 2,048 tokens and the norms behind them are one kernel of FlashInfer's
   // (FUSE_ALLREDUCE_MAX_BATCH_SIZE of layers/communicator.py).
   bool fuses_all_reduces = false;
+  std::uint32_t nodes = 1;           // --nnodes: of these ranks times the pipeline's stages
+  std::uint32_t stages_of_node = 0;  // pipeline stages on one of several nodes; 0: all on one
 
   std::uint32_t attn_tp_size() const { return tp_size / dp_size; }
   std::uint32_t moe_tp_size() const { return tp_size / ep_size; }
   bool a2a() const { return moe_a2a != MoeA2aBackend::kNone; }
   // Whether some layer needs the tokens of all data-parallel ranks (require_mlp_tp_gather).
   bool gathers_mlp() const { return dp_size > 1 && !(moe_dense_tp1 && dp_lm_head && a2a()); }
+
+  // From stage `stage` of `stages` to the next, the last of which is the first.
+  bool sends_over_network(std::uint32_t stage, std::uint32_t stages) const {
+    return stages_of_node > 0 && stage / stages_of_node != (stage + 1) % stages / stages_of_node;
+  }
 
   std::uint32_t dp_rank(std::uint32_t rank) const { return rank / attn_tp_size(); }
   Split attention(std::uint32_t rank) const { return {attn_tp_size(), rank % attn_tp_size()}; }

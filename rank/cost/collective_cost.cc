@@ -12,7 +12,8 @@ double ring_sent(double bytes, std::uint32_t gpus) { return 2 * bytes * (gpus - 
 }  // namespace
 
 bool OperatorCosts::uses_custom_all_reduce(double bytes, std::uint32_t gpus) const {
-  return gpus <= 8 && gpus % 2 == 0 && bytes <= kCustomAllReduceLimit && (nvlink_ || gpus == 2);
+  return gpus <= 8 && nodes(gpus) == 1 && gpus % 2 == 0 && bytes <= kCustomAllReduceLimit &&
+         (nvlink_ || gpus == 2);
 }
 
 bool OperatorCosts::is_one_shot(double bytes, std::uint32_t gpus) {
@@ -22,6 +23,8 @@ bool OperatorCosts::is_one_shot(double bytes, std::uint32_t gpus) {
 double OperatorCosts::all_reduce_sent(double bytes, std::uint32_t gpus) const {
   if (gpus <= 1) return 0;
   if (uses_custom_all_reduce(bytes, gpus) && is_one_shot(bytes, gpus)) return bytes * (gpus - 1);
+  if (const std::uint32_t count = nodes(gpus); count > 1)
+    return ring_sent(bytes, gpus / count) + all_reduce_network(bytes, gpus);
   return ring_sent(bytes, gpus);
 }
 
@@ -72,6 +75,11 @@ KernelCost OperatorCosts::custom_all_reduce(double bytes, std::uint32_t gpus) co
 }
 
 KernelCost OperatorCosts::nccl_all_reduce(double bytes, std::uint32_t gpus) const {
+  if (const std::uint32_t count = nodes(gpus); count > 1) {
+    const double within = nccl_all_reduce(bytes, gpus / count).seconds;
+    return {across_nodes(within, all_reduce_network(bytes, gpus), count), 0, 2 * bytes, 1};
+  }
+  if (gpus <= 1) return {};
   return {collective_seconds(Collective::kNcclAllReduce, bytes, gpus), 0, 2 * bytes, 1};
 }
 
@@ -83,16 +91,32 @@ KernelCost OperatorCosts::all_reduce(double bytes, std::uint32_t gpus) const {
 KernelCost OperatorCosts::all_gather(double bytes_per_gpu, std::uint32_t gpus) const {
   if (gpus <= 1) return {};
   const double bytes = bytes_per_gpu * gpus;
+  if (const std::uint32_t count = nodes(gpus); count > 1) {
+    // All but what the node's own ranks began with comes in over the NICs and is shared out inside.
+    const std::uint32_t own = gpus / count;
+    const double within = own > 1 ? collective_seconds(Collective::kAllGather, bytes, own) : 0;
+    return {across_nodes(within, gather_network(bytes, gpus), count), 0, bytes, 1};
+  }
   return {collective_seconds(Collective::kAllGather, bytes, gpus), 0, bytes, 1};
 }
 
 KernelCost OperatorCosts::reduce_scatter(double bytes, std::uint32_t gpus) const {
   if (gpus <= 1) return {};
+  if (const std::uint32_t count = nodes(gpus); count > 1) {
+    const std::uint32_t own = gpus / count;
+    const double within = own > 1 ? collective_seconds(Collective::kReduceScatter, bytes, own) : 0;
+    return {across_nodes(within, gather_network(bytes, gpus), count), 0, bytes, 1};
+  }
   return {collective_seconds(Collective::kReduceScatter, bytes, gpus), 0, bytes, 1};
 }
 
 KernelCost OperatorCosts::all_to_all(double bytes, std::uint32_t gpus) const {
   if (gpus <= 1) return {};
+  if (const std::uint32_t count = nodes(gpus); count > 1) {
+    const std::uint32_t own = gpus / count;
+    const double within = own > 1 ? collective_seconds(Collective::kAllToAll, bytes / count, own) : 0;
+    return {across_nodes(within, bytes * (gpus - own) / gpus, count), 0, bytes, 1};
+  }
   return {collective_seconds(Collective::kAllToAll, bytes, gpus), 0, bytes, 1};
 }
 

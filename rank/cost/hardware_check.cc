@@ -58,6 +58,11 @@ constexpr Constant kConstants[] = {
     {"shared_memory_bytes", 1e3, 1e9, "bytes of one multiprocessor", Constant::kZeroOrMore},
 };
 
+constexpr Constant kNetwork[] = {
+    {"bandwidth", 1e6, 1e15, "bytes per second, of one GPU", Constant::kRequired},
+    {"latency_seconds", 0, 1, "seconds", Constant::kRequired},
+};
+
 constexpr Constant kEfficiency[] = {
     {"compute", 1e-3, 1, "a share of dense_flops_bf16", Constant::kRequired},
     {"memory", 1e-3, 1, "a share of the bandwidth", Constant::kRequired},
@@ -107,6 +112,8 @@ const char* wrong_type(const Json& value, const FieldDescriptor& field) {
       return value.is_boolean() ? "" : "true or false";
     case FieldDescriptor::CPPTYPE_UINT32:
       return value.is_number_unsigned() ? "" : "a whole number";
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return value.is_object() ? "" : "an object";
     default:
       return value.is_number() ? "" : "a number";
   }
@@ -127,7 +134,8 @@ void check_types(const Json& object, const Descriptor& message, const std::strin
     const std::string wanted = wrong_type(value, *field);
     if (!wanted.empty()) throw_user_error("{}: \"{}\" is {}; it must be {}", of, key, shown(value), wanted);
     if (field->is_map() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
-    for (std::size_t i = 0; i < value.size(); ++i)
+    if (!field->is_repeated()) check_types(value, *field->message_type(), fmt::format("{}: {}", of, key));
+    for (std::size_t i = 0; field->is_repeated() && i < value.size(); ++i)
       check_types(value[i], *field->message_type(), fmt::format("{}: {}[{}]", of, key, i));
   }
 }
@@ -225,6 +233,11 @@ void check_hardware(const Json& json, const std::string& where) {
   if (!json.contains("nvlink"))
     throw_user_error("{}: \"nvlink\" is missing; it must be true, or false for PCIe", where);
   for (const Constant& constant : kConstants) check_constant(json, constant, where);
+  if (json.contains("network")) {
+    const std::string of = where + ": network";
+    for (const Constant& constant : kNetwork) check_constant(json.at("network"), constant, of);
+    check_text(json.at("network"), "source", of);
+  }
   if (json.contains("efficiencies")) check_efficiencies(json.at("efficiencies"), where);
 }
 

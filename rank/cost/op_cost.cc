@@ -140,7 +140,8 @@ OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)
       bandwidth_(profile.memory_bandwidth()),
       link_(profile.link_bandwidth()),
       multiprocessors_(profile.multiprocessors()),
-      nvlink_(profile.nvlink()) {
+      nvlink_(profile.nvlink()),
+      node_gpus_(profile.gpus_per_node() > 0 ? profile.gpus_per_node() : 8) {
   const auto known = [&profile](std::string_view name) {
     return find_efficiency(profile, name) == nullptr ? std::nullopt
                                                      : std::optional(operator_coefficients(profile, name));

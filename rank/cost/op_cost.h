@@ -143,7 +143,7 @@ class OperatorCosts {
   MatrixClass experts(TrtllmExperts chosen, const RoutedExperts& experts,
                       const WeightFormat& weight = {}) const;
   KernelCost moe(MatrixClass kernel, const RoutedExperts& experts, const WeightFormat& weight = {}) const;
-  // SGLang's custom all-reduce where uses_custom_all_reduce(), NCCL's ring else.
+  // SGLang's custom all-reduce where uses_custom_all_reduce(), NCCL's ring else, over nodes if need be.
   KernelCost all_reduce(double bytes, std::uint32_t gpus) const;
   // SGLang's conditions: 2, 4, 6 or 8 GPUs, messages up to 8 MiB, and NVLink between all of them unless they
   // are two. (custom_all_reduce.py, 0.5)
@@ -153,6 +153,17 @@ class OperatorCosts {
   KernelCost reduce_scatter(double bytes, std::uint32_t gpus) const;
   // `bytes`: of each GPU's message, of which it keeps its own part.
   KernelCost all_to_all(double bytes, std::uint32_t gpus) const;
+  // Nodes that as many ranks, one after the other, stand on: 1 without a network.
+  std::uint32_t nodes(std::uint32_t gpus) const;
+  // Bytes that one GPU's share of a collective puts on the network: of an all-reduce of `bytes`, of an
+  // all-gather that ends with, or a reduce-scatter that begins with, `bytes`. 0 within a node.
+  double all_reduce_network(double bytes, std::uint32_t gpus) const;
+  double gather_network(double bytes, std::uint32_t gpus) const;
+  // From a GPU of one node to one of another.
+  KernelCost network_send(double bytes) const;
+  // expert_exchange() of ranks on `nodes` nodes, `network` bytes of which each GPU sends to other nodes; the
+  // kernels for throughput pass a token on to its own node's ranks in the same way.
+  KernelCost expert_exchange(double bytes, double network, std::uint32_t nodes, bool low_latency) const;
   // From one GPU to another: as NCCL's all-to-all of two, which is made of such sends.
   KernelCost send(double bytes) const;
   // One direction of DeepEP's all-to-all, `bytes` leaving each GPU, by its kernels for throughput or for low
@@ -220,6 +231,8 @@ class OperatorCosts {
   double collective_physics(Collective kind, double bytes, std::uint32_t gpus) const;
   double sent(Collective kind, double bytes, std::uint32_t gpus) const;
   double collective_seconds(Collective kind, double bytes, std::uint32_t gpus) const;
+  // Seconds of a collective that takes `within` inside a node and puts `network` bytes on each GPU's NIC.
+  double across_nodes(double within, double network, std::uint32_t nodes) const;
 
   std::array<PricedClass, kMatrixClasses> matrix_;
   std::array<PricedClass, kCollectives> collectives_;
@@ -233,6 +246,7 @@ class OperatorCosts {
   double link_;
   double multiprocessors_;
   bool nvlink_;
+  std::uint32_t node_gpus_;  // of a group of ranks, on one node
   bool cuda_ = false;
   double fp32_flops_ = 0;  // a second, on CUDA cores; 0: not known
   mutable MonotonePrices prices_;

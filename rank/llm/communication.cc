@@ -88,19 +88,21 @@ void Communication::all_reduce(double bytes, std::uint32_t gpus, double times,
                                std::vector<Exchange>& out) const {
   if (gpus > 1 && bytes > 0)
     out.push_back({costs_.all_reduce(bytes, gpus), costs_.all_reduce_sent(bytes, gpus), times,
-                   !costs_.uses_custom_all_reduce(bytes, gpus)});
+                   costs_.all_reduce_network(bytes, gpus), !costs_.uses_custom_all_reduce(bytes, gpus)});
 }
 
 void Communication::all_gather(double bytes_per_gpu, std::uint32_t gpus, double times,
                                std::vector<Exchange>& out) const {
   if (gpus > 1 && bytes_per_gpu > 0)
-    out.push_back({costs_.all_gather(bytes_per_gpu, gpus), bytes_per_gpu * (gpus - 1), times});
+    out.push_back({costs_.all_gather(bytes_per_gpu, gpus), bytes_per_gpu * (gpus - 1), times,
+                   costs_.gather_network(bytes_per_gpu * gpus, gpus)});
 }
 
 void Communication::reduce_scatter(double bytes, std::uint32_t gpus, double times,
                                    std::vector<Exchange>& out) const {
   if (gpus > 1 && bytes > 0)
-    out.push_back({costs_.reduce_scatter(bytes, gpus), bytes * (gpus - 1) / gpus, times});
+    out.push_back({costs_.reduce_scatter(bytes, gpus), bytes * (gpus - 1) / gpus, times,
+                   costs_.gather_network(bytes, gpus)});
 }
 
 // ScatterMode.FULL: the MLP is cut over all ranks and sees all tokens.
@@ -148,8 +150,18 @@ void Communication::expert_exchange(const PassRows& rows, double layers, std::ve
   const double copies = low ? top_k : ep * (1 - power(1 - 1 / ep, model_.moe.top_k));
   const double hidden = model_.hidden_size;
   const double away = tokens * copies * (ep - 1) / ep;
-  for (const double bytes : {away * (hidden + hidden / 128 * 4), away * hidden * 2})
-    out.push_back({costs_.expert_exchange(bytes, low), bytes, layers});
+  // Over the network a token goes once to each node, and is passed on there, or once to each expert.
+  const std::uint32_t nodes = costs_.nodes(shard_.layout.ep_size);
+  const double n = nodes;
+  const double crossing = tokens * (low ? top_k : n * (1 - power(1 - 1 / n, model_.moe.top_k))) * (n - 1) / n;
+  for (const double each : {hidden + hidden / 128 * 4, hidden * 2}) {
+    const double bytes = away * each;
+    if (nodes > 1)
+      out.push_back(
+          {costs_.expert_exchange(bytes, crossing * each, nodes, low), bytes, layers, crossing * each});
+    else
+      out.push_back({costs_.expert_exchange(bytes, low), bytes, layers});
+  }
 }
 
 std::vector<Communication::Exchange> Communication::layers(const PassRows& rows, bool with_experts) const {
@@ -189,7 +201,10 @@ std::vector<Communication::Exchange> Communication::send(const PassRows& rows, b
   if (shard_.stage.size == 1 || rows.attention == 0) return out;
   const double ranks = shard_.layout.attn_tp_size();
   const auto send = [&](double bytes, double times) {
-    out.push_back({costs_.send(bytes / ranks), bytes / ranks, times});
+    if (shard_.layout.sends_over_network(shard_.stage.rank, shard_.stage.size))
+      out.push_back({costs_.network_send(bytes / ranks), bytes / ranks, times, bytes / ranks});
+    else
+      out.push_back({costs_.send(bytes / ranks), bytes / ranks, times});
   };
   if (shard_.stage.last()) {
     send(double(rows.sampled) * kTokenId, 1);

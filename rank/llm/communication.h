@@ -45,6 +45,7 @@ class Communication {
     KernelCost cost;
     double sent = 0;  // bytes that this rank sends in one
     double times = 0;
+    double network = 0;     // of `sent`, to other nodes
     bool in_place = false;  // an all-reduce by NCCL: not part of a captured piece (inplace_all_reduce)
   };
   // Those of the layers, then the embedding's, then the head's. `with_experts`: also what brings tokens to

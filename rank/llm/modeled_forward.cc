@@ -144,6 +144,8 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     for (const Communication::Exchange& one : exchanges) {
       add(&Dense::collective, one.cost, one.times);
       dense.communicated += one.sent * one.times;
+      dense.network += one.network * one.times;
+      if (one.network > 0) dense.network_seconds += one.cost.seconds * one.times;
       dense.in_place += one.in_place ? one.times : 0;
     }
   };
@@ -291,6 +293,8 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   for (const Communication::Exchange& one : communication.send(rows, hands_selection_over_)) {
     dense.send += one.cost.seconds * one.times;
     dense.communicated += one.sent * one.times;
+    dense.network += one.network * one.times;
+    if (one.network > 0) dense.network_seconds += one.cost.seconds * one.times;
   }
   dense.issued = dense.launches;
   if (model_.is_mla()) dense.issued += kMlaIssued * layers;
@@ -390,6 +394,8 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   step.flops = dense.flops;
   step.memory_bytes = dense.bytes;
   step.communicated_bytes = dense.communicated;
+  step.network_bytes = dense.network;
+  step.network_seconds = dense.network_seconds;
 
   const attention::KernelCost plan = idle ? attention::KernelCost{} : backend_->plan_cost();
   double attention_launches = 0;

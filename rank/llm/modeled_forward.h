@@ -73,7 +73,7 @@ class ModeledForward : public RankModel {
   struct Dense {
     double gemm = 0, collective = 0, other = 0;
     double receive = 0, send = 0;  // pipeline stages
-    double flops = 0, bytes = 0, communicated = 0;
+    double flops = 0, bytes = 0, communicated = 0, network = 0, network_seconds = 0;
     double launches = 0;
     double issued = 0;     // kernels, with those whose bytes are counted with a neighbour's
     double host = 0;       // seconds of an eager pass's host beside launches

@@ -24,6 +24,8 @@ struct StepCost {
   double flops = 0;
   double memory_bytes = 0;        // device memory traffic
   double communicated_bytes = 0;  // sent by this rank
+  double network_bytes = 0;       // of them, to other nodes, and the seconds of exchanges that do so
+  double network_seconds = 0;
   // Host work that must precede the pass and cannot overlap the pass before it.
   double host_seconds = 0;
   // Of a pass alone on the device, and of the host that issues its kernels (0: captured); `launch` is what
@@ -44,6 +46,8 @@ struct StepCost {
     flops += other.flops;
     memory_bytes += other.memory_bytes;
     communicated_bytes += other.communicated_bytes;
+    network_bytes += other.network_bytes;
+    network_seconds += other.network_seconds;
     host_seconds += other.host_seconds;
     device_seconds += other.device_seconds;
     issue_seconds += other.issue_seconds;

@@ -280,6 +280,10 @@ std::vector<proto::RankReport> LocalRanks::reports() const {
     report.set_flops(sum(&StepCost::flops));
     report.set_memory_bytes(sum(&StepCost::memory_bytes));
     report.set_communicated_bytes(sum(&StepCost::communicated_bytes));
+    if (const double crossing = sum(&StepCost::network_bytes); crossing > 0) {
+      report.set_network_bytes(crossing);
+      report.set_network_seconds(sum(&StepCost::network_seconds));
+    }
     report.set_attention_seconds(sum(&StepCost::attention));
     report.set_gemm_seconds(sum(&StepCost::gemm));
     report.set_collective_seconds(sum(&StepCost::collective));

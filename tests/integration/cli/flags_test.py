@@ -173,7 +173,7 @@ class LaunchLines(CommandLine):
 
     def test_what_changes_the_answer_is_refused(self):
         base = self.deployment("--trace", self.trace())
-        self.assert_refused([*base, "--nnodes", "2"], "--nnodes")
+        self.assert_refused([*base, "--node-rank", "1"], "--node-rank")
         self.assert_refused([*base, "--dcp-size", "2"], "--dcp-size: of parallelism")
         self.assert_refused([*base, "--enable-lora", "--host", "h"], "--enable-lora: LoRA")
         self.assert_refused(["backends", "--port", "1"], "--port: is about SGLang's server process")

@@ -209,7 +209,7 @@ class Plan(CommandLine):
         counted = sum(refused["settings"] for refused in plan["hardware"][0]["refused"])
         self.assertGreater(counted, 0)
         self.assertIn(f"{counted} cannot be carried out", done.stdout)
-        self.assertRegex(done.stdout, r"\n +\d+  --[^\n]*one node")
+        self.assertRegex(done.stdout, r"\n +\d+  --enable-dp-attention: ")
 
     def test_a_model_with_experts(self):
         plan, _ = self.plan("--attention-backends", "fa3", "--chunked-prefill-size", "8192", model="deepseek-v3",
@@ -260,8 +260,8 @@ class Pasted(CommandLine):
 
     def test_all_refusals_come_at_once(self):
         base = ["run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", *LOAD]
-        self.assert_refused([*base, "--enable-lora", "--nnodes", "2", "--no-such-thing", "3", "--dcp-size", "2"],
-                            "--enable-lora: ", "--nnodes: ", "--no-such-thing: unknown flag", "--dcp-size: ")
+        self.assert_refused([*base, "--enable-lora", "--node-rank", "2", "--no-such-thing", "3", "--dcp-size", "2"],
+                            "--enable-lora: ", "--node-rank: ", "--no-such-thing: unknown flag", "--dcp-size: ")
 
     def test_a_trace_of_standard_input(self):
         trace = self.trace()

@@ -24,7 +24,7 @@ MEMBERS = {"parallel": "parallel", "speculation": "speculation", "image": "image
 # subject bounds of another one, and what refuses a combination.
 SHARED = {
     "model.model_path": "speculation", "model.hardware": "attention", "model.executor": "resolve",
-    "model.tp_size": "attention batches memory parallel resolve", "model.context_length": "batches",
+    "model.tp_size": "attention batches memory nodes parallel resolve", "model.context_length": "batches",
     "model.rank_slowdown": "resolve", "model.dtype": "attention", "model.quantization": "speculation",
     "attention.attention_backends": "resolve", "memory.max_total_tokens": "batches",
     "memory.max_running_requests": "batches states", "state.max_mamba_cache_size": "memory",
@@ -32,7 +32,7 @@ SHARED = {
     "batch.disable_radix_cache": "attention speculation", "batch.disable_overlap_schedule": "host speculation",
     "batch.sglang_release": "attention draft hicache images kernels memory model sides speculation states",
     "host.launch_queue": "resolve", "load.dataset_name": "images", "load.random_seed": "parallel resolve router",
-    "parallel.pp_size": "hicache memory router", "parallel.expert_distribution": "model", "parallel.load_balance": "batches router",
+    "parallel.nnodes": "nodes", "parallel.pp_size": "hicache memory nodes router", "parallel.expert_distribution": "model", "parallel.load_balance": "batches router",
     "speculation.algorithm": "batches images", "speculation.draft_attention_backend": "attention",
     "image.image_count": "load", "image.image_resolution": "load", "image.random_image_count": "load",
     "image.image_content": "load", "disaggregation.pd_disaggregation": "hicache resolve router",

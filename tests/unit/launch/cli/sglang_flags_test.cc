@@ -116,8 +116,8 @@ TEST(SglangFlags, MistakesAreStillMistakes) {
   EXPECT_EQ(refusal(with({"--host", "--quiet"})), "--host: needs a value");
   EXPECT_EQ(refusal(with({"--trust-remote-code=yes"})), "--trust-remote-code: takes no value");
   EXPECT_THAT(refusal(with({"--trust-remote-code", "yes"})), HasSubstr("yes: `tpsim run` takes flags only"));
-  EXPECT_EQ(refusal(with({"--nnodes", "2"})),
-            "--nnodes: one deployment is simulated on one node; leave it out");
+  EXPECT_EQ(refusal(with({"--node-rank", "1"})),
+            "--node-rank: all nodes are simulated at once; give the first node's command, of --node-rank 0");
   // A flag of a release to come.
   EXPECT_THAT(refusal(with({"--speculative-magic", "2"})), HasSubstr("speculative decoding"));
 }

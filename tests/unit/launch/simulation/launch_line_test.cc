@@ -156,8 +156,9 @@ TEST(LaunchLine, PairsAreServersAndTheirRouter) {
 }
 
 TEST(LaunchLine, SwitchesOfAListAreGivenOrNot) {
-  const std::vector<std::string> commands = launched({"--model-path", "m", "--hardware", "h", "--trace", "t",
-                                                      "--enable-mixed-chunk=true,false", "--seed", "3"});
+  const std::vector<std::string> commands =
+      launched({"--model-path", "m", "--hardware", "h200-sxm", "--trace", "t",
+                "--enable-mixed-chunk=true,false", "--seed", "3"});
   ASSERT_EQ(commands.size(), 2u);
   EXPECT_EQ(commands[0], "python3 -m sglang.launch_server --model-path m --enable-mixed-chunk");
   EXPECT_EQ(commands[1], "python3 -m sglang.launch_server --model-path m");
@@ -165,8 +166,8 @@ TEST(LaunchLine, SwitchesOfAListAreGivenOrNot) {
 
 TEST(LaunchLine, OlderReleasesHaveTheirNames) {
   const std::vector<std::string> commands =
-      launched({"--model-path", "m", "--hardware", "h", "--trace", "t", "--sglang-version", "0.5.12,0.5.23",
-                "--attn-dp-size", "8", "--cuda-graph-max-bs", "64", "--tp", "8"});
+      launched({"--model-path", "m", "--hardware", "h200-sxm", "--trace", "t", "--sglang-version",
+                "0.5.12,0.5.23", "--attn-dp-size", "8", "--cuda-graph-max-bs", "64", "--tp", "8"});
   ASSERT_EQ(commands.size(), 2u);
   EXPECT_EQ(commands[0],
             "python3 -m sglang.launch_server --model-path m --tp-size 8 --dp-size 8 --enable-dp-attention "

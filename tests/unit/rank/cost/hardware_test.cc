@@ -114,10 +114,19 @@ TEST(Hardware, NamesOfVendorsAreUnderstood) {
 TEST(Hardware, EveryConstantIsRequired) {
   const TemporaryFolder folder("required");
   const Json good = Json::parse(*catalogue::find("hardware", "h200-sxm"));
-  const std::vector<std::string> optional = {"clock_hz",           "dense_flops_fp8",     "dense_flops_fp4",
-                                             "l2_bytes",           "shared_memory_bytes", "source",
-                                             "efficiencies",       "constant_fits",       "device_names",
-                                             "attention_stand_in", "name_words",          "host"};
+  const std::vector<std::string> optional = {"clock_hz",
+                                             "dense_flops_fp8",
+                                             "dense_flops_fp4",
+                                             "l2_bytes",
+                                             "shared_memory_bytes",
+                                             "source",
+                                             "efficiencies",
+                                             "constant_fits",
+                                             "device_names",
+                                             "attention_stand_in",
+                                             "name_words",
+                                             "host",
+                                             "network"};
   for (const auto& [key, value] : good.items()) {
     for (const bool null : {false, true}) {
       Json json = good;
