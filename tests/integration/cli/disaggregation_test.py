@@ -116,7 +116,7 @@ class Disaggregation(CommandLine):
             self.assert_refused(["run", *self.LOAD, *words], sentence)
         self.assert_refused(["serve", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", *self.PAIR],
                             "--pd-disaggregation: `tpsim serve` serves one server")
-        self.assert_refused(["plan", "--gpus", "4", *self.LOAD[:-1], *self.PAIR], "--pd-disaggregation: `tpsim plan` shares GPUs")
+        self.assert_refused(["plan", "--gpus", "4", *self.LOAD[:-1], *self.PAIR], "--pd-disaggregation: `tpsim plan` finds that out")
 
 
 if __name__ == "__main__":
