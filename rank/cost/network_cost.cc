@@ -24,12 +24,13 @@ constexpr double kHandshakeBytes = 4096;
 // What each doubling of the nodes beyond two adds, of the first one's latency: 62 us on 16 nodes of 8 H100s
 // (NVIDIA/nccl issue 1469) against 44 us on two.
 constexpr double kDoubling = 0.25;
-// DeepEP's first figures (README.md; H800, 400 Gb/s): kernels for throughput move 43 to 47 GB/s on 16 to 64
-// ranks, a token counted once for each node, its own too.
+// DeepEP's first figures (README.md of version 1; H800, 400 Gb/s): kernels for throughput move 43 to 47 GB/s
+// on 16 to 64 ranks, a token counted once for each node, its own too.
 constexpr double kThroughputShare = 0.9;
-// Its kernels for low latency, 128 tokens of 7,168, 8 experts each: 118 us on 16 ranks, 155, 173, 192 and 194
-// on 32 to 256 to dispatch, 195, 273, 314, 369 and 360 to combine; what leaves the node at 50 GB/s and this
-// are within 12 % of all of them.
+// Its kernels for low latency (docs/legacy.md), 128 tokens of 7,168, 8 experts each: 118 us on 16 ranks, 155,
+// 173, 192 and 194 on 32 to 256 to dispatch, 195, 273, 314, 369 and 360 to combine; what leaves the node at
+// 50 GB/s and this are within 12 % of all of them. Over Amazon's EFA, 400 Gb/s too, they take 1.5 to 3 times
+// as long (226 and 465 us to dispatch on 16 and 32 H200s).
 constexpr double kLowLatencySeconds = 45e-6;
 
 }  // namespace
