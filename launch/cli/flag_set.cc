@@ -52,6 +52,12 @@ class Refusals {
   std::vector<std::pair<std::string, std::string>> reasons_;  // with the flags, in order of appearance
 };
 
+// Whether it reads as what a switch is given, or a list of it.
+bool is_truth(const std::string& word) {
+  return std::ranges::all_of(split_list(word),
+                             [](const std::string& item) { return item == "true" || item == "false"; });
+}
+
 }  // namespace
 
 FlagSet::FlagSet(CLI::App& app) : app_(app) {
@@ -194,8 +200,9 @@ void FlagSet::take_extras() {
   Refusals refusals;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i].rfind("--", 0) != 0)
-      throw_user_error("{}: `tpsim {}` takes flags only, see `tpsim {} --help`", words[i], app_.get_name(),
-                       app_.get_name());
+      throw_user_error(
+          "{0}: `tpsim {1}` takes flags only{2}, see `tpsim {1} --help`", words[i], app_.get_name(),
+          is_truth(words[i]) ? ", and a switch its value behind =, as in --flag=" + words[i] : "");
     const std::size_t equals = words[i].find('=');
     const bool joined = equals != std::string::npos;
     const std::string name = words[i].substr(2, joined ? equals - 2 : std::string::npos);

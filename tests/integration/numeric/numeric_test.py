@@ -226,8 +226,10 @@ class Processes(Numeric):
         words = ["generate", "--model-path", self.folder, "--load-format", "dummy", "--prompts",
                  self.write_prompts([[1, 2, 3]] * 64), "--max-new-tokens", "480", "--ignore-eos", "--tp", "2",
                  "--output", self.path("out.jsonl")]
-        child = subprocess.Popen(self.command(words, 2), cwd=self.folder, env={**os.environ, **MPI_ENVIRONMENT},
-                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # mpirun kills who does not end within this: a second, which is short on a busy machine.
+        patient = {**os.environ, **MPI_ENVIRONMENT, "OMPI_MCA_odls_base_sigkill_timeout": "8"}
+        child = subprocess.Popen(self.command(words, 2), cwd=self.folder, env=patient, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         # The output is begun before weights are made.
         deadline = time.monotonic() + 60
         while not glob.glob(self.path("out.jsonl*")) and child.poll() is None and time.monotonic() < deadline:
@@ -237,7 +239,7 @@ class Processes(Numeric):
         found = subprocess.run(["pgrep", "-f", self.folder], stdout=subprocess.PIPE, text=True).stdout.split()
         ranks = [pid for pid in map(int, found) if os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("tpsim")]
         os.kill(max(ranks), signal.SIGKILL)
-        child.communicate(timeout=20)
+        child.communicate(timeout=60)
         self.assertNotEqual(child.returncode, 0)
         # What was finished is written; what was not says so.
         with open(self.path("out.jsonl")) as file:
