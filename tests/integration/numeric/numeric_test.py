@@ -5,7 +5,6 @@ values, and `verify`.
 Usage: numeric_test.py TPSIM MODELS [CLASS ...]      MODELS: tests/golden/models
 """
 
-import glob
 import json
 import os
 import random
@@ -32,6 +31,24 @@ def models():
 def share(things, i, of):
     """All of `things` with --long; without, every `of`-th from the i-th on, so that each i has its own."""
     return list(things) if os.environ.get("TPSIM_LONG") else list(things)[i % of::of]
+
+
+def executable(pid):
+    """Its name; empty: it has ended."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return ""
+
+
+def seconds_used(pid):
+    """Of the CPU, by a process; 0: it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0
 
 
 def reference(name):
@@ -230,14 +247,12 @@ class Processes(Numeric):
         patient = {**os.environ, **MPI_ENVIRONMENT, "OMPI_MCA_odls_base_sigkill_timeout": "8"}
         child = subprocess.Popen(self.command(words, 2), cwd=self.folder, env=patient, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        # The output is begun before weights are made.
-        deadline = time.monotonic() + 60
-        while not glob.glob(self.path("out.jsonl*")) and child.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(3)
+        ranks, deadline = [], time.monotonic() + 60
+        while (len(ranks) < 2 or min(map(seconds_used, ranks)) < 3) and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+            found = subprocess.run(["pgrep", "-f", self.folder], stdout=subprocess.PIPE, text=True).stdout.split()
+            ranks = [pid for pid in map(int, found) if executable(pid).startswith("tpsim")]
         self.assertIsNone(child.poll(), "the run was over before a rank could be killed")
-        found = subprocess.run(["pgrep", "-f", self.folder], stdout=subprocess.PIPE, text=True).stdout.split()
-        ranks = [pid for pid in map(int, found) if os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("tpsim")]
         os.kill(max(ranks), signal.SIGKILL)
         child.communicate(timeout=60)
         self.assertNotEqual(child.returncode, 0)
