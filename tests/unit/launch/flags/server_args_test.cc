@@ -146,7 +146,10 @@ TEST(ServerArgs, RefusesInOneSentence) {
       {{"--page-size", "--tp", "8"}, "--page-size: needs a value, and --tp follows it"},
       {{"--frobnicate"}, "--frobnicate: unknown flag, see `tpsim run --help`"},
       {{"word"}, "word: `tpsim run` takes flags only, see `tpsim run --help`"},
-      {{"--enable-mixed-chunk", "true"}, "and a switch its value behind =, as in --flag=true"},
+      {{"--enable-mixed-chunk", "true"},
+       "true: `tpsim run` takes flags only, and a switch its value behind =, as in --flag=true, see `tpsim "
+       "run "
+       "--help`"},
       {{"--tp", "0"}, "--tp-size 0: must be a whole number from 1 to 1024"},
       {{"--tp", "-8"}, "--tp-size -8: must be a whole number from 1 to 1024"},
       {{"--tp", "eight"}, "--tp-size eight: must be a whole number from 1 to 1024"},
