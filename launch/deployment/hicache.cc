@@ -6,7 +6,7 @@
 
 #include "attention/selection/registry.h"
 #include "proto/base/error.h"
-#include "proto/base/number_format.h"
+#include "proto/base/text.h"
 
 namespace tpsim::launch {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "proto/base/error.h"
-#include "proto/base/number_format.h"
+#include "proto/base/text.h"
 
 namespace tpsim::launch {
 namespace {

@@ -7,7 +7,7 @@
 #include "launch/deployment/disaggregation.h"
 #include "launch/deployment/router.h"
 #include "proto/base/error.h"
-#include "proto/base/number_format.h"
+#include "proto/base/text.h"
 
 namespace tpsim::launch {
 namespace {
