@@ -3,13 +3,12 @@
 
 #include <functional>
 #include <string_view>
-#include <vector>
 
 #include "proto/base/archive.h"
 #include "proto/report.pb.h"
 #include "scheduler/config.h"
-#include "scheduler/disaggregation/config.h"
 #include "scheduler/executor.h"
+#include "scheduler/fleet.h"
 #include "scheduler/records.h"
 #include "scheduler/workload/workload.h"
 
@@ -42,20 +41,6 @@ proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& l
                               const StreamedWorkload& workload, Executor& executor, RunObserver& observer,
                               Checkpoints* checkpoints = nullptr);
 
-// One server of a fleet. What is pointed to must outlive the run.
-struct FleetServer {
-  const SchedulerConfig* config;
-  Executor* executor;
-  const FrontEndConfig* front_end = nullptr;  // null: the load's
-};
-// Servers, and what lies between them. In reports and records they are numbered, `decode` after `servers`.
-struct Fleet {
-  std::vector<FleetServer> servers;  // that serve requests, or, where `decode` has some, prefill them
-  // That go on with them; all with config.disaggregation of their mode, one data-parallel rank and pipeline
-  // stage, equal page sizes, and a pool of KV alone.
-  std::vector<FleetServer> decode;
-  KvLinkConfig link;  // from each of the ones to each of the others
-};
 // The same through a fleet; load.router says which of `servers` a request is sent to, load.decode_router
 // which of `decode`. REQUIRES: at least one server; one in all where there are checkpoints.
 proto::RunReport run_workload(const Fleet& fleet, const LoadConfig& load, const StreamedWorkload& workload,

@@ -1,0 +1,30 @@
+// Servers that a load is shared among.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/config.h"
+#include "scheduler/disaggregation/config.h"
+#include "scheduler/executor.h"
+
+namespace tpsim::scheduler {
+
+// One server of a fleet. What is pointed to must outlive the run.
+struct FleetServer {
+  const SchedulerConfig* config;
+  Executor* executor;
+  const FrontEndConfig* front_end = nullptr;  // null: the load's
+};
+// Servers, and what lies between them. In reports and records they are numbered, `decode` after `servers`.
+struct Fleet {
+  std::vector<FleetServer> servers;  // that serve requests, or, where `decode` has some, prefill them
+  // That go on with them; all with config.disaggregation of their mode, one data-parallel rank and pipeline
+  // stage, equal page sizes, and a pool of KV alone.
+  std::vector<FleetServer> decode;
+  KvLinkConfig link;  // from each of the ones to each of the others
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(servers.size() + decode.size()); }
+};
+
+}  // namespace tpsim::scheduler

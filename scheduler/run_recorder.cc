@@ -1,0 +1,177 @@
+#include "scheduler/run_recorder.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace tpsim::scheduler {
+namespace {
+
+// `time`: when its client saw its end.
+RequestRecord record_of(const Req& req, RequestState state, double time) {
+  RequestRecord record;
+  record.id = req.id;
+  record.state = state;
+  record.session = req.source->session;
+  record.input_tokens = req.input_len;
+  record.output_tokens = req.output_len;
+  record.cached_tokens = req.cached_tokens;
+  record.cached_host = req.cached_host;
+  record.cached_storage = req.cached_storage;
+  record.retractions = req.retractions;
+  record.images = static_cast<std::uint32_t>(req.source->images.size());
+  for (const ImageInput& image : req.source->images) record.image_tokens += image.tokens;
+  record.arrival_time = req.arrival_time;
+  record.first_scheduled_time = req.first_scheduled_time;
+  record.first_token_time = req.first_token_time;  // as its client saw it
+  record.finish_time = time;
+  record.interruptions = req.interruptions;
+  record.output_ids = req.output_ids;
+  record.prompt_logits = req.prompt_logits;
+  return record;
+}
+
+void write_speculation(const SpeculationConfig& config, const std::vector<std::uint64_t>& accepted,
+                       proto::RunReport& report) {
+  proto::Speculation& out = *report.mutable_speculation();
+  out.set_num_steps(config.num_steps);
+  out.set_eagle_topk(config.topk);
+  out.set_num_draft_tokens(config.num_draft_tokens);
+  double steps = 0, tokens = 0;
+  for (std::size_t i = 0; i < accepted.size(); ++i) {
+    steps += static_cast<double>(accepted[i]);
+    tokens += static_cast<double>(accepted[i] * (i + 1));
+  }
+  if (steps == 0) return;
+  report.set_accept_length(tokens / steps);
+  for (const std::uint64_t count : accepted)
+    report.mutable_speculation()->add_accept_length_fraction(static_cast<double>(count) / steps);
+}
+
+// Adds what another replica of the same configuration did to `report`: the pools and the host's seconds of
+// all.
+void add_replica(const proto::RunReport& replica, proto::RunReport& report) {
+  report.set_kv_pool_tokens(report.kv_pool_tokens() + replica.kv_pool_tokens());
+  report.set_swa_pool_tokens(report.swa_pool_tokens() + replica.swa_pool_tokens());
+  report.set_state_pool_slots(report.state_pool_slots() + replica.state_pool_slots());
+  report.set_peak_states(report.peak_states() + replica.peak_states());
+  report.set_state_hits(report.state_hits() + replica.state_hits());
+  report.set_state_missed_tokens(report.state_missed_tokens() + replica.state_missed_tokens());
+  report.set_evicted_states(report.evicted_states() + replica.evicted_states());
+  report.set_host_pool_tokens(report.host_pool_tokens() + replica.host_pool_tokens());
+  report.set_host_loads(report.host_loads() + replica.host_loads());
+  report.set_host_loaded_tokens(report.host_loaded_tokens() + replica.host_loaded_tokens());
+  report.set_host_written_tokens(report.host_written_tokens() + replica.host_written_tokens());
+  report.set_host_cpu_seconds(report.host_cpu_seconds() + replica.host_cpu_seconds());
+  if (!replica.has_host_seconds()) return;
+  proto::HostSeconds& sum = *report.mutable_host_seconds();
+  const google::protobuf::Reflection& fields = *sum.GetReflection();
+  for (int i = 0; i < sum.GetDescriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = sum.GetDescriptor()->field(i);
+    fields.SetDouble(&sum, field,
+                     fields.GetDouble(sum, field) + fields.GetDouble(replica.host_seconds(), field));
+  }
+}
+
+}  // namespace
+
+RunRecorder::RunRecorder(const Fleet& fleet, const LoadConfig& load, const Offered& offered,
+                         RunObserver& observer)
+    : speculation_(fleet.servers.front().config->speculation),
+      offered_(offered),
+      observer_(observer),
+      metrics_(load.goodput, fleet.servers.front().config->pipeline.staged(), fleet.size()),
+      overload_(offered.rate, offered.last_arrival),
+      first_token_seconds_(fleet.size() > 1 ? load.router.first_token_seconds : 0),
+      of_replicas_(fleet.size() > 1 ? fleet.size() : 0) {
+  for (std::uint32_t i = 0; !fleet.decode.empty() && i < of_replicas_.size(); ++i)
+    of_replicas_[i].set_role(i < fleet.servers.size() ? "prefill" : "decode");
+}
+
+void RunRecorder::end_warm_up(std::uint32_t replica, const DataParallelGroup& schedulers) {
+  warming_up_ = false;
+  warmup_retractions_ += schedulers.retractions();
+  warmup_evicted_tokens_ += schedulers.evicted_tokens();
+  if (of_replicas_.empty()) return;
+  of_replicas_[replica].set_retractions(schedulers.retractions());
+  of_replicas_[replica].set_evicted_tokens(schedulers.evicted_tokens());
+}
+
+void RunRecorder::on_step(const StepRecord& record, double gpu_seconds) {
+  if (warming_up_) return;
+  metrics_.on_step(record, gpu_seconds);
+  if (!of_replicas_.empty()) {
+    proto::ReplicaReport& replica = of_replicas_[record.replica];
+    replica.set_steps(replica.steps() + 1);
+    replica.set_busy_seconds(replica.busy_seconds() + gpu_seconds);
+    replica.set_peak_kv_usage(std::max(replica.peak_kv_usage(), record.pools[kvcache::kKvPool].usage()));
+  }
+  observer_.on_step(record);
+}
+
+void RunRecorder::on_finished(const Req& req, RequestState state, double time, std::uint32_t replica,
+                              std::optional<std::uint32_t> prefiller) {
+  if (warming_up_) return;
+  RequestRecord record = record_of(req, state, time);
+  record.replica = replica;
+  record.prefill_replica = prefiller;
+  if (record.first_token_time > 0)
+    record.first_token_time = std::min(record.first_token_time + first_token_seconds_, time);
+  metrics_.on_request(record);
+  if (!of_replicas_.empty()) {
+    proto::ReplicaReport& of_replica = of_replicas_[replica];
+    proto::ReplicaReport& of_prefiller = of_replicas_[prefiller.value_or(replica)];
+    of_replica.set_requests(of_replica.requests() + 1);
+    if (prefiller) of_prefiller.set_requests(of_prefiller.requests() + 1);
+    if (state == RequestState::kCompleted) {
+      of_prefiller.set_input_tokens(of_prefiller.input_tokens() + record.input_tokens);
+      of_replica.set_output_tokens(of_replica.output_tokens() + record.output_tokens);
+      of_prefiller.set_cached_tokens(of_prefiller.cached_tokens() + record.cached_tokens);
+    }
+  }
+  if (state != RequestState::kUnfinished) overload_.on_request(record);
+  observer_.on_request(record);
+}
+
+proto::RunReport RunRecorder::report(const std::vector<const Replica*>& replicas, bool stopped_early) {
+  proto::RunReport report;
+  report.set_stopped_early(stopped_early);
+  std::vector<std::uint64_t> accepted;
+  double end = 0;
+  for (std::uint32_t i = 0; i < replicas.size(); ++i) {
+    const DataParallelGroup& schedulers = replicas[i]->schedulers();
+    // What is prefilled elsewhere is the decode server's, too.
+    if (stopped_early && (of_replicas_.empty() || of_replicas_[i].role() != "prefill"))
+      for (const Req* req : schedulers.unfinished())
+        on_finished(*req, RequestState::kUnfinished, 0, i, std::nullopt);
+    report.set_retractions(report.retractions() + schedulers.retractions());
+    report.set_evicted_tokens(report.evicted_tokens() + schedulers.evicted_tokens());
+    proto::RunReport of_replica;
+    replicas[i]->write_report(of_replica);
+    if (i == 0) {
+      report.MergeFrom(of_replica);
+    } else {
+      add_replica(of_replica, report);
+    }
+    end = std::max(end, replicas[i]->now());
+    if (!of_replicas_.empty()) {
+      of_replicas_[i].set_replica(i);
+      of_replicas_[i].set_kv_pool_tokens(of_replica.kv_pool_tokens());
+      of_replicas_[i].set_swa_pool_tokens(of_replica.swa_pool_tokens());
+      of_replicas_[i].set_retractions(schedulers.retractions() - of_replicas_[i].retractions());
+      of_replicas_[i].set_evicted_tokens(schedulers.evicted_tokens() - of_replicas_[i].evicted_tokens());
+    }
+    const std::vector<std::uint64_t> histogram = schedulers.accept_histogram();
+    accepted.resize(std::max(accepted.size(), histogram.size()));
+    for (std::size_t k = 0; k < histogram.size(); ++k) accepted[k] += histogram[k];
+  }
+  report.set_retractions(report.retractions() - warmup_retractions_);
+  report.set_evicted_tokens(report.evicted_tokens() - warmup_evicted_tokens_);
+  for (proto::ReplicaReport& replica : of_replicas_) *report.add_replicas() = std::move(replica);
+  if (speculation_.enabled()) write_speculation(speculation_, accepted, report);
+  metrics_.write(end, report);
+  if (!stopped_early) overload_.write(offered_, report);
+  return report;
+}
+
+}  // namespace tpsim::scheduler

@@ -1,0 +1,65 @@
+// What a run leaves behind: the scheduler's part of its report, and the records of its requests and steps.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "proto/report.pb.h"
+#include "scheduler/config.h"
+#include "scheduler/data_parallel_group.h"
+#include "scheduler/fleet.h"
+#include "scheduler/load.h"
+#include "scheduler/metrics.h"
+#include "scheduler/records.h"
+#include "scheduler/replica.h"
+#include "scheduler/req.h"
+#include "scheduler/speculation.h"
+
+namespace tpsim::scheduler {
+
+// Records go to an observer as they come.
+class RunRecorder {
+ public:
+  // All references must outlive it.
+  RunRecorder(const Fleet& fleet, const LoadConfig& load, const Offered& offered, RunObserver& observer);
+
+  // What happens between the two is a warm-up, of which nothing is kept; nor of what schedulers counted.
+  void begin_warm_up() { warming_up_ = true; }
+  void end_warm_up(std::uint32_t replica, const DataParallelGroup& schedulers);
+  bool warming_up() const { return warming_up_; }
+
+  // As ReplicaEvents has them.
+  void on_inter_token(double gap, std::uint32_t count) {
+    if (!warming_up_) metrics_.on_inter_token(gap, count);
+  }
+  void on_step(const StepRecord& record, double gpu_seconds);
+  // `prefiller`: which prefilled it, where that was another one.
+  void on_finished(const Req& req, RequestState state, double time, std::uint32_t replica,
+                   std::optional<std::uint32_t> prefiller);
+
+  // At `time`, of `total` requests.
+  Progress progress(double time, std::uint64_t total) const {
+    return {time, metrics_.finished(), total, metrics_.steps()};
+  }
+  // Of all that was recorded. `stopped_early`: requests that `replicas` still have are recorded as
+  // unfinished. Nothing may be recorded afterwards. REQUIRES: at least one replica.
+  proto::RunReport report(const std::vector<const Replica*>& replicas, bool stopped_early);
+
+  auto state() { return std::tie(metrics_, overload_, warmup_retractions_, warmup_evicted_tokens_); }
+
+ private:
+  const SpeculationConfig& speculation_;
+  const Offered& offered_;
+  RunObserver& observer_;
+  RunMetrics metrics_;
+  OverloadWatch overload_;
+  const double first_token_seconds_;
+  std::uint64_t warmup_retractions_ = 0;
+  std::uint64_t warmup_evicted_tokens_ = 0;
+  std::vector<proto::ReplicaReport> of_replicas_;  // where there are several
+  bool warming_up_ = false;
+};
+
+}  // namespace tpsim::scheduler
