@@ -166,13 +166,17 @@ class Run {
   // Prefill and decode servers get a request at the same time, as from SGLang's router, and find each other.
   void send(const RequestSource::Sent& sent) {
     const std::uint32_t worker = servers_.choose(sent);
+    std::optional<std::uint32_t> decodes;
+    if (links_) decodes = decoders_->choose(sent);
+    if (workers_.size() > 1 && !recorder_.warming_up())
+      observer_.on_routed({sent.id, sent.time, worker, decodes, in_flight_});
     ++in_flight_[worker];
-    if (!links_) {
+    if (!decodes) {
       replica(worker).submit(sent);
       look_again(worker);
       return;
     }
-    const std::uint32_t decoder = decoders_->choose(sent);
+    const std::uint32_t decoder = *decodes;
     ++in_flight_[decoder];
     split_[sent.id] = {worker, decoder};
     for (const std::uint32_t side : {worker, decoder}) {
@@ -198,7 +202,11 @@ class Run {
     }
     const double done =
         links_->send(split.prefill, split.decode - servers_.size, message.time, message.tokens, message.runs);
-    if (message.kind == KvMessage::Kind::kChunk) return;
+    const bool last = message.kind == KvMessage::Kind::kLast;
+    if (!recorder_.warming_up())
+      observer_.on_kv_sent({message.req->id, split.prefill, split.decode, message.time, done, message.tokens,
+                            last, message.req->arrival_time, message.req->first_scheduled_time});
+    if (!last) return;
     KvTransfer prefilled;
     prefilled.cached_tokens = message.req->cached_tokens;
     prefilled.first_scheduled_time = message.req->first_scheduled_time;

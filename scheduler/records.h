@@ -117,6 +117,28 @@ struct StepRecord {
   PoolUses pools;
 };
 
+// What the router of several replicas did with a request.
+struct RoutedRecord {
+  std::uint64_t id = 0;
+  double time = 0;                                   // seconds of the run's clock
+  std::uint32_t replica = 0;                         // where it went …
+  std::optional<std::uint32_t> decode_replica = {};  // … and where it goes on, if elsewhere
+  // Requests that each replica had before it; valid during the call.
+  std::span<const std::uint64_t> in_flight;
+};
+
+// KV of a chunk of a request's prompt, from the replica that prefills it to the one that decodes. Times in
+// seconds of the run's clock.
+struct KvSentRecord {
+  std::uint64_t id = 0;
+  std::uint32_t from = 0, to = 0;  // replicas
+  double begin = 0;                // handed over to the link
+  double end = 0;                  // the last byte is there
+  std::uint32_t tokens = 0;
+  bool last = false;                                  // of the prompt
+  double arrival_time = 0, first_scheduled_time = 0;  // of the request, at the replica that prefills it
+};
+
 // A point of the run as a progress bar shows it.
 struct Progress {
   double time = 0;             // seconds of the run's clock
@@ -130,6 +152,9 @@ class RunObserver {
   virtual ~RunObserver() = default;
   virtual void on_request(const RequestRecord& record) = 0;
   virtual void on_step(const StepRecord& record) = 0;
+  // Of several replicas.
+  virtual void on_routed(const RoutedRecord&) {}
+  virtual void on_kv_sent(const KvSentRecord&) {}
   // Called every few thousand steps. Returning false stops the run early.
   virtual bool on_progress(const Progress& progress) = 0;
 };

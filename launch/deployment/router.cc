@@ -30,7 +30,6 @@ void refuse_what_has_no_replicas(const ServerArgs& args, std::uint32_t replicas)
   if (args.numeric()) refuse("--executor numeric", "use --executor modeled, or compute one replica");
   if (args.parallel.pp_size > 1) refuse("--pp-size", "use --tp");
   if (!args.record_batches.empty()) refuse("--record-batches", "record one replica");
-  if (!args.trace_out.empty()) refuse("--trace-out", "trace one replica");
   if (!args.checkpoint_file().empty()) refuse("a checkpoint", "leave --checkpoint and --resume out");
 }
 

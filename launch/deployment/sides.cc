@@ -124,7 +124,6 @@ void refuse_what_is_not_split(const ServerArgs& args, const Deployment& prefill,
   };
   if (args.numeric()) refuse("--executor numeric", "use --executor modeled");
   if (!args.record_batches.empty()) refuse("--record-batches", "record one server");
-  if (!args.trace_out.empty()) refuse("--trace-out", "trace one server");
   if (!args.checkpoint_file().empty()) refuse("a checkpoint", "leave --checkpoint and --resume out");
   if (args.parallel.replicas() > 1) refuse("--dp-size", "say --prefill N and --decode N");
   for (const Deployment* side : {&prefill, &decode}) {

@@ -93,7 +93,7 @@ void describe(const Fleet& fleet, const FleetReach& reach, proto::RunReport& rep
 }
 
 proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& workload,
-                       scheduler::RunObserver& observer) {
+                       scheduler::RunObserver& observer, PerfettoOutput& perfetto) {
   const FleetMember& first = fleet.members.front();
   const scheduler::WorkloadOutline& outline = workload.outline();
   std::vector<scheduler::LoadConfig> loads;
@@ -103,8 +103,11 @@ proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& wo
   for (std::size_t i = 0; i < loads.size() && !fleet.split(); ++i)
     replicas.add(fleet.members[i].deployment, fleet.members[i].count, loads[i].front_end);
   FleetReach reach(fleet, observer);
+  for (std::uint32_t i = 0; i < fleet.servers(); ++i)
+    perfetto.add_replica(*replicas.deployments()[i], *replicas.executors()[i],
+                         fmt::format("replica {} ({})", i, fleet.member_of(i).name));
   const proto::RunReport scheduled =
-      scheduler::run_workload(replicas.fleet(), loads.front(), workload, reach);
+      scheduler::run_workload(replicas.fleet(), loads.front(), workload, perfetto.begin_run(reach));
   std::vector<proto::RankReport> ranks;
   for (const auto& executor : replicas.executors())
     for (proto::RankReport& rank : executor->finish()) ranks.push_back(std::move(rank));
@@ -124,7 +127,6 @@ void refuse_server_flags(const ServerArgs& args) {
                        flag);
   }
   const std::pair<std::string_view, bool> alone[] = {{"--record-batches", !args.record_batches.empty()},
-                                                     {"--trace-out", !args.trace_out.empty()},
                                                      {"--checkpoint", !args.checkpoint.empty()},
                                                      {"--resume", !args.resume.empty()},
                                                      {"--max-goodput-rate", args.max_goodput_rate}};
@@ -176,13 +178,14 @@ int simulate_fleets(const ServerArgs& args, bool compare, rank::MpiSession& sess
   written.disaggregation.pd_disaggregation = std::ranges::any_of(fleets, &Fleet::split);
   ReportOutput output(written, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
   ResultFile results(args.output_file);
+  PerfettoOutput perfetto(args);
   output.plan(fleets.size());
   bool stopped = false;
   for (const Fleet& fleet : fleets) {
     const std::string name = std::filesystem::path(fleet.path).stem().string();
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), name);
     RunMonitor monitor(output.begin_run(name), progress);
-    proto::RunReport report = serve(fleet, *workload, monitor);
+    proto::RunReport report = serve(fleet, *workload, monitor, perfetto);
     stopped = report.stopped_early();
     if (compare) (*report.mutable_settings())["fleet"] = name;
     results.add(report);
@@ -193,6 +196,7 @@ int simulate_fleets(const ServerArgs& args, bool compare, rank::MpiSession& sess
     const StopFlag::Writing writing;
     output.write();
     results.write();
+    perfetto.write();
   }
   if (!stopped) return kDone;
   spdlog::error("interrupted; what was finished is reported");

@@ -113,13 +113,13 @@ TrackEvent& PerfettoWriter::event(Track track, std::uint64_t time, TrackEvent::T
   return event;
 }
 
-TrackEvent& PerfettoWriter::slice(Track track, std::uint64_t time, Name category,
-                                  std::span<const Argument> arguments) {
-  TrackEvent& slice = event(track, time, TrackEvent::TYPE_SLICE_BEGIN);
+TrackEvent& PerfettoWriter::described(Track track, std::uint64_t time, TrackEvent::Type type, Name category,
+                                      std::span<const Argument> arguments) {
+  TrackEvent& described = event(track, time, type);
   chunk_.mutable_packet()->rbegin()->set_sequence_flags(TracePacket::SEQ_NEEDS_INCREMENTAL_STATE);
-  slice.add_category_iids(raw(category));
+  described.add_category_iids(raw(category));
   for (const Argument& argument : arguments) {
-    proto::perfetto::DebugAnnotation& annotation = *slice.add_debug_annotations();
+    proto::perfetto::DebugAnnotation& annotation = *described.add_debug_annotations();
     annotation.set_name_iid(raw(argument.key));
     switch (argument.kind) {
       case Argument::Kind::kCount:
@@ -133,17 +133,22 @@ TrackEvent& PerfettoWriter::slice(Track track, std::uint64_t time, Name category
         break;
     }
   }
-  return slice;
+  return described;
 }
 
 void PerfettoWriter::begin(Track track, std::uint64_t time, Name category, Name name,
                            std::span<const Argument> arguments) {
-  slice(track, time, category, arguments).set_name_iid(raw(name));
+  described(track, time, TrackEvent::TYPE_SLICE_BEGIN, category, arguments).set_name_iid(raw(name));
 }
 
 void PerfettoWriter::begin(Track track, std::uint64_t time, Name category, std::string_view name,
                            std::span<const Argument> arguments) {
-  slice(track, time, category, arguments).set_name(std::string(name));
+  described(track, time, TrackEvent::TYPE_SLICE_BEGIN, category, arguments).set_name(std::string(name));
+}
+
+void PerfettoWriter::instant(Track track, std::uint64_t time, Name category, std::string_view name,
+                             std::span<const Argument> arguments) {
+  described(track, time, TrackEvent::TYPE_INSTANT, category, arguments).set_name(std::string(name));
 }
 
 void PerfettoWriter::end(Track track, std::uint64_t time) { event(track, time, TrackEvent::TYPE_SLICE_END); }

@@ -58,6 +58,9 @@ class PerfettoWriter {
   void begin(Track track, std::uint64_t time, Name category, std::string_view name,
              std::span<const Argument> arguments);
   void end(Track track, std::uint64_t time);
+  // What takes no time.
+  void instant(Track track, std::uint64_t time, Name category, std::string_view name,
+               std::span<const Argument> arguments);
   void count(Track track, std::uint64_t time, std::uint64_t value);
   void count(Track track, std::uint64_t time, double value);
 
@@ -71,8 +74,9 @@ class PerfettoWriter {
 
   proto::perfetto::TracePacket& packet();
   proto::perfetto::TrackEvent& event(Track track, std::uint64_t time, proto::perfetto::TrackEvent::Type type);
-  proto::perfetto::TrackEvent& slice(Track track, std::uint64_t time, Name category,
-                                     std::span<const Argument> arguments);
+  proto::perfetto::TrackEvent& described(Track track, std::uint64_t time,
+                                         proto::perfetto::TrackEvent::Type type, Name category,
+                                         std::span<const Argument> arguments);
   proto::perfetto::TrackDescriptor& describe(Track parent, std::string_view name, std::int32_t place);
   template <class Entry>
   Name intern(Names& names, std::string_view text, Entry* (proto::perfetto::InternedData::*add)());

@@ -1,11 +1,15 @@
 // A run as a Perfetto trace (--trace-out): what its scheduler, its ranks and its requests did, and when.
 //
-// One process of the trace is the replica. Its tracks:
+// One process of the trace is a replica. Its tracks:
 //   scheduler         the rounds of its thread: from the forming of a batch until the thread goes on
 //   ranks 0 to 7      passes, one track for ranks that do the same; inside, what the pass spends its time on,
 //                     summed over its layers, one after the other
 //   requests          one slice for each, waiting, prefill, decode and retracted inside it
 //   counters          requests, tokens of the KV pool, hit rate, of every pass
+// Where there are several, two more:
+//   router            its choices, by replica, and the requests that each had then
+//   KV transfers      chunks on their way from a replica that prefills to one that decodes; on the former a
+//                     request is there until its last one is over
 //
 // Times are those of the run's clock in whole nanoseconds.
 #pragma once
@@ -14,9 +18,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -65,13 +71,15 @@ class RunTrace {
   // `file` must outlive it.
   RunTrace(OutputFile& file, const TraceWindow& window, std::uint64_t most_bytes = kMostBytes);
 
-  // The replica that the records from here on are of; `name` is shown. `groups`: of its ranks; none: one
+  // The next replica of the run, before its records; `name` is shown. `groups`: of its ranks; none: one
   // track for each of `stages` stages. `scheduled`: whether there is a scheduler, and not only passes.
-  void begin_run(const std::string& name, std::uint32_t num_ranks, std::uint32_t stages,
-                 std::vector<rank::RankGroup> groups, bool scheduled = true);
+  void add_replica(const std::string& name, std::uint32_t num_ranks, std::uint32_t stages,
+                   std::vector<rank::RankGroup> groups, bool scheduled = true);
   // `seconds`: what each group spent in the pass; empty: not known.
   void add_step(const scheduler::StepRecord& step, std::span<const rank::RankSeconds> seconds);
   void add_request(const scheduler::RequestRecord& request);
+  void add_choice(const scheduler::RoutedRecord& routed);
+  void add_transfer(const scheduler::KvSentRecord& sent);
   // Hands what is buffered to the file.
   void finish() { writer_.finish(); }
 
@@ -92,12 +100,38 @@ class RunTrace {
     std::uint32_t stage = 0;
     Track track = Track::kNone;
   };
+  // Slices that may overlap.
+  struct LaneTracks {
+    Lanes lanes;
+    std::vector<Track> tracks;
+  };
+  struct ReplicaTracks {
+    Track process = Track::kNone;
+    Track scheduler = Track::kNone;  // kNone: there is none, and no counters
+    std::vector<Group> groups = {};
+    LaneTracks requests = {};
+    std::array<Counter, 5> counters = {};
+    std::array<Counter, 3> swa_counters = {};
+    std::array<Counter, 3> state_counters = {};
+    Track hit_rate = Track::kNone;
+    std::uint64_t prompt_tokens = 0, cached_tokens = 0;
+  };
+  // Of the router, to one replica.
+  struct RouteTracks {
+    Track choices = Track::kNone;
+    Counter in_flight;
+  };
 
   // Whether nothing more is written; `time`: of the run.
   bool full(double time);
   void add_pass(const Group& group, const scheduler::StepRecord& step, const rank::RankSeconds* seconds);
   void count(Counter& counter, std::uint64_t time, std::uint64_t value);
-  void add_counters(const scheduler::StepRecord& step, std::uint64_t time);
+  void add_counters(ReplicaTracks& of, const scheduler::StepRecord& step, std::uint64_t time);
+  // A process beside the replicas.
+  Track add_other_process(const char* name);
+  // Where [begin, end] of `lanes` is drawn.
+  Track lane(LaneTracks& lanes, Track process, std::string_view name, std::int32_t place, std::uint64_t begin,
+             std::uint64_t end);
   void add_phases(const scheduler::RequestRecord& request, Track track, std::uint64_t begin,
                   std::uint64_t end);
   void slice(Track track, Name category, Name name, std::uint64_t begin, std::uint64_t end);
@@ -108,16 +142,11 @@ class RunTrace {
   double cut_at_ = std::numeric_limits<double>::infinity();
   double last_time_ = 0;  // end of the last step, seconds
 
-  Track process_ = Track::kNone;
-  Track scheduler_ = Track::kNone;  // kNone: there is none, and no counters
-  std::vector<Group> groups_;
-  Lanes lanes_;
-  std::vector<Track> lane_tracks_;
-  std::array<Counter, 5> counters_;
-  std::array<Counter, 3> swa_counters_;
-  std::array<Counter, 3> state_counters_;
-  Track hit_rate_ = Track::kNone;
-  std::uint64_t prompt_tokens_ = 0, cached_tokens_ = 0;
+  std::vector<ReplicaTracks> replicas_;
+  std::int32_t processes_ = 0;
+  std::vector<RouteTracks> routes_;  // none before the first choice
+  Track transfers_ = Track::kNone;   // the process, from the first one on
+  std::map<std::pair<std::uint32_t, std::uint32_t>, LaneTracks> links_;
   std::vector<Argument> arguments_;
 
   // All that the file holds once, in its order.
@@ -126,6 +155,14 @@ class RunTrace {
     // Categories.
     Name step = writer.category("step"), request = writer.category("request"),
          scheduler = writer.category("scheduler");
+    // Of several replicas; said when they are needed, so that a trace of one does not hold them.
+    Name router() { return writer.category("router"); }
+    Name transfers() { return writer.category("transfer"); }
+    Name transfer() { return writer.slice_name("transfer"); }
+    Name prefill_replica() { return writer.argument_name("prefill_replica"); }
+    Name in_flight() { return writer.argument_name("requests_in_flight"); }
+    Name least_in_flight() { return writer.argument_name("least_in_flight"); }
+    Name tokens() { return writer.argument_name("tokens"); }
     // Slices: parts of a pass, proto::ForwardMode, and phases of a request.
     std::array<Name, 7> parts = each(&PerfettoWriter::slice_name, {"encoder", "attention", "gemm", "other",
                                                                    "launch", "wait", "collective"});

@@ -232,29 +232,32 @@ PerfettoOutput::PerfettoOutput(const ServerArgs& args) : path_(args.trace_out) {
   trace_.emplace(*file_, TraceWindow{args.trace_from, args.trace_until});
 }
 
-scheduler::RunObserver& PerfettoOutput::begin_run(const Deployment& deployment,
-                                                  const rank::DeploymentExecutor& executor,
-                                                  scheduler::RunObserver& sink) {
+void PerfettoOutput::add_replica(const Deployment& deployment, const rank::DeploymentExecutor& executor,
+                                 const std::string& label) {
+  if (trace_) add(deployment, executor, label, /*scheduled=*/true);
+}
+
+scheduler::RunObserver& PerfettoOutput::begin_run(scheduler::RunObserver& sink) {
   if (!trace_) return sink;
-  begin(deployment, executor, sink, /*scheduled=*/true);
+  sink_ = &sink;
   return *this;
 }
 
 scheduler::RunObserver* PerfettoOutput::begin_replay(const Deployment& deployment,
                                                      const rank::DeploymentExecutor& executor) {
   if (!trace_) return nullptr;
-  begin(deployment, executor, no_records_, /*scheduled=*/false);
+  add(deployment, executor, {}, /*scheduled=*/false);
   return this;
 }
 
-void PerfettoOutput::begin(const Deployment& deployment, const rank::DeploymentExecutor& executor,
-                           scheduler::RunObserver& sink, bool scheduled) {
-  const std::string name = fmt::format("{} on {}, {}", deployment.model.name, deployment.header.hardware(),
-                                       deployment.attention.backends.name());
-  trace_->begin_run(name, deployment.ranks.num_ranks(), deployment.ranks.pp_size, executor.rank_groups(),
-                    scheduled);
-  executor_ = &executor;
-  sink_ = &sink;
+void PerfettoOutput::add(const Deployment& deployment, const rank::DeploymentExecutor& executor,
+                         const std::string& label, bool scheduled) {
+  const std::string name =
+      fmt::format("{}{}{} on {}, {}", label, label.empty() ? "" : ": ", deployment.model.name,
+                  deployment.header.hardware(), deployment.attention.backends.name());
+  trace_->add_replica(name, deployment.ranks.num_ranks(), deployment.ranks.pp_size, executor.rank_groups(),
+                      scheduled);
+  executors_.push_back(&executor);
 }
 
 void PerfettoOutput::on_request(const scheduler::RequestRecord& record) {
@@ -263,7 +266,7 @@ void PerfettoOutput::on_request(const scheduler::RequestRecord& record) {
 }
 
 void PerfettoOutput::on_step(const scheduler::StepRecord& record) {
-  executor_->last_pass(seconds_);
+  executors_[record.replica]->last_pass(seconds_);
   trace_->add_step(record, seconds_);
   sink_->on_step(record);
 }

@@ -100,10 +100,13 @@ class PerfettoOutput : private scheduler::RunObserver {
   // UserError naming --trace-out.
   explicit PerfettoOutput(const ServerArgs& args);
 
-  // What takes the records of the run that `executor` carries out and passes them on to `sink`; `sink` itself
-  // where no trace was asked for. Both must outlive the run.
-  scheduler::RunObserver& begin_run(const Deployment& deployment, const rank::DeploymentExecutor& executor,
-                                    scheduler::RunObserver& sink);
+  // The next replica of the run that is to begin, which `executor` carries out; `label` of one of several.
+  // Both must outlive the run.
+  void add_replica(const Deployment& deployment, const rank::DeploymentExecutor& executor,
+                   const std::string& label = {});
+  // What takes the records of the run and passes them on to `sink`, which must outlive it; `sink` itself
+  // where no trace was asked for.
+  scheduler::RunObserver& begin_run(scheduler::RunObserver& sink);
   // The same of passes alone, which nobody schedules; null where no trace was asked for.
   scheduler::RunObserver* begin_replay(const Deployment& deployment,
                                        const rank::DeploymentExecutor& executor);
@@ -111,17 +114,19 @@ class PerfettoOutput : private scheduler::RunObserver {
   void write();
 
  private:
-  void begin(const Deployment& deployment, const rank::DeploymentExecutor& executor,
-             scheduler::RunObserver& sink, bool scheduled);
+  void add(const Deployment& deployment, const rank::DeploymentExecutor& executor, const std::string& label,
+           bool scheduled);
   void on_request(const scheduler::RequestRecord& record) override;
   void on_step(const scheduler::StepRecord& record) override;
+  void on_routed(const scheduler::RoutedRecord& record) override { trace_->add_choice(record); }
+  void on_kv_sent(const scheduler::KvSentRecord& record) override { trace_->add_transfer(record); }
   bool on_progress(const scheduler::Progress& progress) override { return sink_->on_progress(progress); }
 
   const std::string path_;
   std::optional<OutputFile> file_;
   std::optional<RunTrace> trace_;
   // Of the run that goes on.
-  const rank::DeploymentExecutor* executor_ = nullptr;
+  std::vector<const rank::DeploymentExecutor*> executors_;  // of the replicas
   scheduler::NoRecords no_records_;
   scheduler::RunObserver* sink_ = &no_records_;
   std::vector<rank::RankSeconds> seconds_;  // scratch

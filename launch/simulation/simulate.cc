@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +55,22 @@ void check_workload(const scheduler::WorkloadOutline& workload, const Deployment
         decode.max_total_num_tokens, workload.name, workload.shortest_prompt, reserved);
 }
 
+namespace {
+
+// `first` carries out the first of `replicas`.
+void trace_replicas(const rank::DeploymentExecutor& first, const PricedReplicas& replicas,
+                    PerfettoOutput& perfetto) {
+  const scheduler::Fleet& fleet = replicas.fleet();
+  const std::span<const Deployment* const> deployments = replicas.deployments();
+  for (std::size_t i = 0; i < deployments.size(); ++i) {
+    std::string label = deployments.size() > 1 ? fmt::format("replica {}", i) : "";
+    if (!fleet.decode.empty()) label += i < fleet.servers.size() ? " (prefill)" : " (decode)";
+    perfetto.add_replica(*deployments[i], i == 0 ? first : *replicas.executors()[i - 1], label);
+  }
+}
+
+}  // namespace
+
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
                                   scheduler::RunObserver& observer, std::optional<std::string>& loss,
@@ -75,8 +92,9 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
   const PricedReplicas replicas(deployment, &tolerant);
   Reach reach(deployment, observer);
   if (checkpoints != nullptr) checkpoints->attach(*executor, reach);
-  scheduler::RunObserver& traced = perfetto == nullptr ? static_cast<scheduler::RunObserver&>(reach)
-                                                       : perfetto->begin_run(deployment, *executor, reach);
+  if (perfetto != nullptr) trace_replicas(*executor, replicas, *perfetto);
+  scheduler::RunObserver& traced =
+      perfetto == nullptr ? static_cast<scheduler::RunObserver&>(reach) : perfetto->begin_run(reach);
   proto::RunReport scheduled = scheduler::run_workload(
       replicas.fleet(), load_config(stage.args(), deployment, outline), workload, traced, checkpoints);
   if (recording) recording->commit();

@@ -110,7 +110,6 @@ class Disaggregation(CommandLine):
                 ((*self.PAIR, "--decode-policy", "bucket"), "--decode-policy bucket: is not simulated"),
                 ((*self.PAIR, "--dp-size", "2"), "--pd-disaggregation: --dp-size"),
                 ((*self.PAIR, "--pp-size", "2"), "--pd-disaggregation: --pp-size"),
-                ((*self.PAIR, "--trace-out", "t.json"), "--pd-disaggregation: --trace-out"),
                 ((*self.PAIR, "--checkpoint", "c", "--report-dir", "d"), "--pd-disaggregation: a checkpoint"),
                 (("--disaggregation-mode", "prefill"), "--disaggregation-mode: one command has both sides here")):
             self.assert_refused(["run", *self.LOAD, *words], sentence)

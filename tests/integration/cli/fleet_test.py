@@ -59,7 +59,6 @@ class Fleet(CommandLine):
                 (("--dp-size", "2", "--router-policy", "manual"), "--router-policy manual: is not simulated"),
                 (("--dp-size", "2", "--router-policy", "nearest"), "--router-policy"),
                 (("--dp-size", "2", "--pp-size", "2"), "--dp-size 2: --pp-size of several replicas"),
-                (("--dp-size", "2", "--trace-out", "t.json"), "--dp-size 2: --trace-out of several replicas"),
                 (("--dp-size", "2", "--record-batches", "b.pb"), "--dp-size 2: --record-batches of several replicas"),
                 (("--dp-size", "2", "--checkpoint", "c", "--report-dir", "d"), "--dp-size 2: a checkpoint"),
                 (("--dp-size", "2", "--router-cache-threshold", "1.5"), "--router-cache-threshold 1.5")):
@@ -175,7 +174,6 @@ decode:
         self.assert_refused(["run", "--fleet", "fleet.yaml", *self.LOAD], "is of a server; with --fleet it stands in the args")
         self.assert_refused(["run", "--fleet", "nowhere.yaml", *self.FILE_LOAD], "--fleet nowhere.yaml: No such file")
         self.assert_refused(["run", "--fleet", ".", *self.FILE_LOAD], "--fleet .: ")
-        self.assert_refused(["run", "--fleet", "fleet.yaml", *self.FILE_LOAD, "--trace-out", "t"], "--trace-out: of a fleet")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def message(data):
 
 PACKET, TIMESTAMP, SEQUENCE, EVENT, INTERNED, TRACK = 1, 8, 10, 11, 12, 60
 ANNOTATIONS, TYPE, NAME_IID, TRACK_UUID, NAME, COUNT, NUMBER = 4, 9, 10, 11, 23, 30, 44
-BEGIN, END, COUNTER = 1, 2, 4
+BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 
 
 class Slice:
@@ -56,15 +56,16 @@ class Slice:
 
 
 class PerfettoFile:
-    """slices: those of a track's name, in the order in which they begin; counters: (time, value) of a track's name.
+    """slices: those of a track's name, in the order in which they begin; counters: (time, value) of a track's name;
+    where there are several processes, of "process: track". What takes no time is a slice that ends where it begins.
     Nanoseconds. Raises ValueError for what is no trace.
     """
 
     def __init__(self, path):
         with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
             data = file.read()
-        self.slices, self.counters, self.process = {}, {}, None
-        tracks, events = {}, []
+        self.slices, self.counters, self.process = {}, {}, None  # the last process
+        tracks, events, processes, parents = {}, [], {}, {}
         names, keys, words = {}, {}, {}
         for number, packet in fields(data):
             if number != PACKET:
@@ -78,13 +79,15 @@ class PerfettoFile:
                 track = message(track)
                 tracks[track[1][0]] = track.get(2, [b""])[0].decode()
                 if 3 in track:
-                    self.process = message(track[3][0])[6][0].decode()
+                    self.process = processes[track[1][0]] = message(track[3][0])[6][0].decode()
                 elif track[5][0] not in tracks:
                     raise ValueError("a track without its parent")
+                else:
+                    parents[track[1][0]] = track[5][0]
             for event in packet.get(EVENT, []):
                 event = message(event)
                 # Ids are resolved where they stand: what an event names was said before it.
-                if event[TYPE][0] == BEGIN:
+                if event[TYPE][0] in (BEGIN, INSTANT):
                     name = event[NAME][0].decode() if NAME in event else names[event[NAME_IID][0]]
                     arguments = {}
                     for annotation in event.get(ANNOTATIONS, []):
@@ -93,16 +96,22 @@ class PerfettoFile:
                         arguments[keys[annotation[1][0]]] = value[0] if value else words[annotation[17][0]]
                     event["name"], event["arguments"] = name, arguments
                 events.append((packet[TIMESTAMP][0], event))
+        self.processes = list(processes.values())
+        if len(processes) > 1:
+            tracks.update({uuid: f"{processes[parent]}: {tracks[uuid]}" for uuid, parent in parents.items()})
         events.sort(key=lambda e: e[0])  # stable
         open_slices = {}
         for time, event in events:
             uuid = event[TRACK_UUID][0]
             track, stack = tracks[uuid], open_slices.setdefault(uuid, [])
-            if event[TYPE][0] == BEGIN:
+            if event[TYPE][0] in (BEGIN, INSTANT):
                 slice = Slice(track, uuid, event["name"], time, len(stack), event["arguments"])
                 if stack:
                     stack[-1].children.append(slice)
-                stack.append(slice)
+                if event[TYPE][0] == BEGIN:
+                    stack.append(slice)
+                else:
+                    slice.end = time
                 self.slices.setdefault(track, []).append(slice)
             elif event[TYPE][0] == END:
                 if not stack:

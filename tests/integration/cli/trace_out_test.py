@@ -32,8 +32,8 @@ class TraceOut(CommandLine):
                 tables.append(list(csv.DictReader(file)))
         return PerfettoFile(path), *tables
 
-    def check_requests(self, trace, requests):
-        slices = {int(s.name.split()[1]): s for s in trace.outer("requests")}
+    def check_requests(self, trace, requests, process=""):
+        slices = {int(s.name.split()[1]): s for s in trace.outer(process + "requests")}
         self.assertEqual(sorted(slices), sorted(int(r["id"]) for r in requests))
         for request in requests:
             whole = slices[int(request["id"])]
@@ -41,7 +41,9 @@ class TraceOut(CommandLine):
             self.assertAlmostEqual(whole.end / 1e9, float(request["finish_time"]), delta=1e-6)
             self.assertEqual(whole.arguments["state"], request["state"])
             self.assertEqual(whole.arguments["output_tokens"], int(request["output_tokens"]))
-            phases = ["waiting", "prefill"] + ["decode"] * (int(request["output_tokens"]) > 1)
+            # A router may keep the first token back until the last.
+            decodes = float(request["finish_time"]) > float(request["first_token_time"])
+            phases = ["waiting", "prefill"] + ["decode"] * decodes
             self.assertEqual([c.name for c in whole.children], phases)
             waiting, prefill = whole.children[:2]
             self.assertAlmostEqual(prefill.begin / 1e9, float(request["first_scheduled_time"]), delta=1e-6)
@@ -50,8 +52,8 @@ class TraceOut(CommandLine):
             retracted = [c for phase in whole.children for c in phase.children]
             self.assertEqual(len(retracted), int(request["retractions"]))
 
-    def check_steps(self, trace, steps, ranks):
-        passes = trace.outer(ranks)
+    def check_steps(self, trace, steps, ranks, process=""):
+        passes = trace.outer(process + ranks)
         self.assertEqual(len(passes), len(steps))
         for step, drawn in zip(steps, passes):
             self.assertEqual(drawn.name, step["forward_mode"])
@@ -64,7 +66,7 @@ class TraceOut(CommandLine):
                 self.assertEqual(one.end, next_one.begin)
         for one, next_one in zip(passes, passes[1:]):
             self.assertLessEqual(one.end, next_one.begin)
-        rounds = trace.outer("scheduler")
+        rounds = trace.outer(process + "scheduler")
         self.assertEqual([s.arguments["sequence_number"] for s in rounds], [int(s["sequence_number"]) for s in steps])
         for one, next_one in zip(rounds, rounds[1:]):
             self.assertLessEqual(one.end, next_one.begin)
@@ -73,7 +75,7 @@ class TraceOut(CommandLine):
                              ("KV tokens free", "kv_free_tokens")):
             values = [int(s[column]) for s in steps]
             changes = [v for i, v in enumerate(values) if i == 0 or v != values[i - 1]]
-            self.assertEqual([int(v) for _, v in trace.counters[name]], changes, name)
+            self.assertEqual([int(v) for _, v in trace.counters[process + name]], changes, name)
 
     def test_it_is_the_run_of_the_report(self):
         trace, requests, steps = self.traced("--tp", "2")
@@ -116,6 +118,63 @@ class TraceOut(CommandLine):
         self.check_requests(trace, requests)
         self.assertEqual(len(trace.outer("rank 0")), len(steps))
         self.assertEqual(len(trace.outer("rank 1")), len(steps))
+
+    def check_replicas(self, trace, requests, steps, names):
+        """The tracks of each replica are its rows, and the router's choices are where requests went."""
+        for number, name in names.items():
+            process = f"{name} on h200-sxm, fa3: "
+            self.check_requests(trace, [r for r in requests if int(r["replica"]) == number], process)
+            self.check_steps(trace, [s for s in steps if int(s["replica"]) == number], "rank 0", process)
+            # Choices that were made before the file ends, among requests that had come by then.
+            chosen = trace.outer(f"router: to replica {number}")
+            self.assertEqual(sorted(int(s.name.split()[1]) for s in chosen),
+                             sorted(int(r["id"]) for r in requests if int(r["replica"]) == number))
+            for choice in chosen:
+                self.assertGreaterEqual(choice.arguments["requests_in_flight"], choice.arguments["least_in_flight"])
+
+    def test_replicas_and_their_router(self):
+        trace, requests, steps = self.traced("--dp-size", "3", "--router-policy", "round_robin")
+        names = {i: f"replica {i}: llama-3.1-8b" for i in range(3)}
+        self.assertEqual(trace.processes, [f"{name} on h200-sxm, fa3" for name in names.values()] + ["router"])
+        self.check_replicas(trace, requests, steps, names)
+        times = {int(s.name.split()[1]): s.begin for i in range(3) for s in trace.outer(f"router: to replica {i}")}
+        for request in requests:
+            self.assertAlmostEqual(times[int(request["id"])] / 1e9, float(request["arrival_time"]), delta=1e-6)
+
+    def test_a_fleet(self):
+        fleet = self.write("fleet.yaml", b"router: --policy round_robin\nworkers:\n"
+                           b"  - {count: 2, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n")
+        path, report = os.path.join(self.folder, "t.pftrace"), os.path.join(self.folder, "report")
+        done = self.tpsim("run", "--fleet", fleet, *LOAD, "--trace-out", path, "--report-dir", report)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        tables = []
+        for table in ("requests.csv", "steps.csv"):
+            with open(os.path.join(report, table)) as file:
+                tables.append(list(csv.DictReader(file)))
+        trace = PerfettoFile(path)
+        self.check_replicas(trace, *tables, {int(name.split()[1]): name.split(" on ")[0]
+                                             for name in trace.processes if name != "router"})
+
+    def test_prefill_and_decode(self):
+        trace, requests, _ = self.traced("--pd-disaggregation", "--prefill", "1", "--decode", "2")
+        prefill = "replica 0 (prefill): llama-3.1-8b on h200-sxm, fa3: requests"
+        there = {int(s.name.split()[1]): s for s in trace.outer(prefill)}
+        sent = {}
+        for decoder in (1, 2):
+            for chunk in trace.outer(f"KV transfers: replica 0 to replica {decoder}"):
+                sent.setdefault((int(chunk.name.split()[1]), decoder), []).append(chunk)
+        self.assertEqual(sorted(sent), sorted((int(r["id"]), int(r["decode_replica"])) for r in requests))
+        for request in requests:
+            chunks = sent[int(request["id"]), int(request["decode_replica"])]
+            self.assertEqual(sum(c.arguments["tokens"] for c in chunks), int(request["input_tokens"]))
+            on_prefill = there[int(request["id"])]
+            self.assertEqual([c.name for c in on_prefill.children], ["waiting", "prefill", "transfer"])
+            self.assertAlmostEqual(on_prefill.begin / 1e9, float(request["arrival_time"]), delta=1e-6)
+            self.assertEqual(on_prefill.end, max(c.end for c in chunks))
+            decode = f"replica {request['decode_replica']} (decode): llama-3.1-8b on h200-sxm, fa3: requests"
+            (there_too,) = [s for s in trace.outer(decode) if s.name == f"request {request['id']}"]
+            self.assertEqual(there_too.arguments["prefill_replica"], 0)
+            self.assertLessEqual(on_prefill.end, there_too.end)
 
     def test_the_same_bytes_for_any_number_of_processes(self):
         seen = []

@@ -21,6 +21,7 @@ struct ReadTrace {
     std::uint64_t uuid = 0, begin = 0, end = 0;
     std::size_t depth = 0;
     std::map<std::string, std::string> arguments;
+    bool instant = false;
   };
   struct Value {
     std::uint64_t time = 0;
@@ -28,8 +29,9 @@ struct ReadTrace {
   };
   std::vector<Slice> slices;  // in the order in which they begin
   std::map<std::string, std::vector<Value>> counters;
+  // Of several processes, "process: track".
   std::map<std::uint64_t, std::string> tracks;
-  std::string process;
+  std::string process;  // the last
 
   std::vector<Slice> of(const std::string& track) const {
     std::vector<Slice> result;
@@ -58,6 +60,7 @@ inline ReadTrace read_trace(const std::string& bytes) {
   };
   std::vector<Event> events;
   bool begun = false;
+  std::map<std::uint64_t, std::string> processes;
   for (const auto& packet : trace.packet()) {
     EXPECT_NE(packet.trusted_packet_sequence_id(), 0U);
     using proto::perfetto::TracePacket;
@@ -75,15 +78,16 @@ inline ReadTrace read_trace(const std::string& bytes) {
       EXPECT_FALSE(result.tracks.contains(track.uuid()));
       result.tracks[track.uuid()] = track.name();
       if (track.has_process()) {
-        result.process = track.process().process_name();
+        result.process = processes[track.uuid()] = track.process().process_name();
       } else {
         EXPECT_TRUE(result.tracks.contains(track.parent_uuid()));
+        parents[track.uuid()] = track.parent_uuid();
       }
     }
     if (!packet.has_track_event()) continue;
     const TrackEvent& event = packet.track_event();
     EXPECT_TRUE(result.tracks.contains(event.track_uuid())) << "an event before its track";
-    if (event.type() == TrackEvent::TYPE_SLICE_BEGIN) {
+    if (event.type() == TrackEvent::TYPE_SLICE_BEGIN || event.type() == TrackEvent::TYPE_INSTANT) {
       // What it names has been said before.
       EXPECT_TRUE(event.has_name() || names.contains(event.name_iid()));
       for (const auto iid : event.category_iids()) EXPECT_TRUE(categories.contains(iid));
@@ -94,14 +98,20 @@ inline ReadTrace read_trace(const std::string& bytes) {
     }
     events.push_back({packet.timestamp(), &event});
   }
+  if (processes.size() > 1)
+    for (const auto& [track, process] : parents)
+      result.tracks[track] = processes[process] + ": " + result.tracks[track];
   std::stable_sort(events.begin(), events.end(),
                    [](const Event& a, const Event& b) { return a.time < b.time; });
   std::map<std::uint64_t, std::vector<std::size_t>> open;
   for (const auto& [time, event] : events) {
     const std::uint64_t uuid = event->track_uuid();
     switch (event->type()) {
-      case TrackEvent::TYPE_SLICE_BEGIN: {
+      case TrackEvent::TYPE_SLICE_BEGIN:
+      case TrackEvent::TYPE_INSTANT: {
         ReadTrace::Slice slice;
+        slice.instant = event->type() == TrackEvent::TYPE_INSTANT;
+        slice.end = time;
         slice.uuid = uuid;
         slice.track = result.tracks[uuid];
         slice.name = event->has_name() ? event->name() : names[event->name_iid()];
@@ -113,7 +123,7 @@ inline ReadTrace read_trace(const std::string& bytes) {
               argument.has_uint_value()     ? std::to_string(argument.uint_value())
               : argument.has_double_value() ? std::to_string(argument.double_value())
                                             : words[argument.string_value_iid()];
-        open[uuid].push_back(result.slices.size());
+        if (!slice.instant) open[uuid].push_back(result.slices.size());
         result.slices.push_back(slice);
         break;
       }

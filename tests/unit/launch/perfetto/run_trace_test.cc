@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <random>
 #include <set>
@@ -25,7 +26,7 @@ class RunTraceTest : public testing::Test {
   ReadTrace trace(Fill fill, TraceWindow window = {}, std::uint64_t most = RunTrace::kMostBytes) {
     OutputFile file(path_, "--trace-out t");
     RunTrace run(file, window, most);
-    run.begin_run("replica", 4, 1, {{0, {0, 1, 3}}, {0, {2}}});
+    run.add_replica("replica", 4, 1, {{0, {0, 1, 3}}, {0, {2}}});
     fill(run);
     run.finish();
     cut_at_ = run.cut_at();
@@ -107,7 +108,7 @@ TEST_F(RunTraceTest, ACounterIsWrittenWhereItChanges) {
 TEST_F(RunTraceTest, StagesRunWhenTheyRan) {
   OutputFile file(path_, "--trace-out t");
   RunTrace run(file, {});
-  run.begin_run("replica", 4, 2, {});
+  run.add_replica("replica", 4, 2, {});
   const std::vector<scheduler::StageTimes> stages = {{1, 1.01, 1.02}, {1.03, 1.05, 1.05}};
   scheduler::StepRecord record = step(1, 0.05);
   record.stages = stages;
@@ -246,6 +247,67 @@ TEST_F(RunTraceTest, EndsWhereItIsFull) {
 }
 
 // Long runs: names that are many are not kept, packets are not either.
+TEST_F(RunTraceTest, ReplicasHaveTheirOwnTracks) {
+  const ReadTrace read = trace([&](RunTrace& run) {
+    run.add_replica("second", 1, 1, {});
+    for (const std::uint32_t replica : {0U, 1U, 1U}) {
+      scheduler::StepRecord record = step(1, 0.01);
+      record.replica = replica;
+      run.add_step(record, {});
+    }
+    scheduler::RequestRecord on_second = request(7, 1, 1.5, 2, 3);
+    on_second.replica = 1;
+    run.add_request(on_second);
+  });
+  EXPECT_EQ(read.names("replica: scheduler").size(), 1U);
+  EXPECT_EQ(read.names("second: scheduler").size(), 2U);
+  EXPECT_EQ(read.names("second: rank 0").size(), 2U);
+  EXPECT_EQ(read.counters.at("second: running requests").size(), 1U);
+  EXPECT_EQ(read.names("second: requests").at(0), "request 7");
+  EXPECT_TRUE(read.names("replica: requests").empty());
+}
+
+TEST_F(RunTraceTest, AChoiceSaysWhatTheRouterSaw) {
+  const std::array<std::uint64_t, 2> before = {3, 1};
+  const ReadTrace read = trace([&](RunTrace& run) {
+    run.add_replica("second", 1, 1, {});
+    run.add_choice({.id = 5, .time = 2, .replica = 0, .in_flight = before});
+    run.add_choice({.id = 6, .time = 3, .replica = 0, .decode_replica = 1, .in_flight = before});
+  });
+  ASSERT_EQ(read.names("router: to replica 0"), (std::vector<std::string>{"request 5", "request 6"}));
+  const auto choice = read.of("router: to replica 0")[0];
+  EXPECT_TRUE(choice.instant);
+  EXPECT_EQ(choice.begin, 2000 * kMillisecond);
+  EXPECT_EQ(choice.arguments.at("requests_in_flight"), "3");
+  EXPECT_EQ(choice.arguments.at("least_in_flight"), "1");
+  EXPECT_EQ(read.names("router: to replica 1"), std::vector<std::string>{"request 6"});
+  EXPECT_EQ(read.counters.at("router: in flight, replica 0").size(), 1U);
+  EXPECT_EQ(read.counters.at("router: in flight, replica 1").at(0).value, 1);
+}
+
+TEST_F(RunTraceTest, ChunksOnALinkAndTheirRequestOnItsPrefillServer) {
+  const ReadTrace read = trace([&](RunTrace& run) {
+    run.add_replica("second", 1, 1, {});
+    scheduler::KvSentRecord chunk{.id = 4, .from = 0, .to = 1, .begin = 1, .end = 2, .tokens = 100};
+    chunk.arrival_time = 0.25;
+    chunk.first_scheduled_time = 0.5;
+    run.add_transfer(chunk);
+    chunk.begin = 1.5;  // handed over while the first one is under way
+    chunk.end = 3;
+    chunk.last = true;
+    run.add_transfer(chunk);
+  });
+  const auto chunks = read.of("KV transfers: replica 0 to replica 1");
+  ASSERT_EQ(chunks.size(), 2U);
+  EXPECT_NE(chunks[0].uuid, chunks[1].uuid);
+  EXPECT_EQ(chunks[1].arguments.at("tokens"), "100");
+  EXPECT_EQ(read.names("replica: requests"),
+            (std::vector<std::string>{"request 4", "waiting", "prefill", "transfer"}));
+  EXPECT_EQ(read.of("replica: requests")[0].begin, 250 * kMillisecond);
+  EXPECT_EQ(read.of("replica: requests")[3].begin, 1500 * kMillisecond);
+  EXPECT_EQ(read.of("replica: requests")[0].end, 3000 * kMillisecond);
+}
+
 TEST_F(RunTraceTest, TheSameTextIsWrittenOnce) {
   OutputFile file(path_, "--trace-out t");
   PerfettoWriter writer(file);
