@@ -59,7 +59,7 @@ class LiveCall::Choice final : public LiveRequest {
     }
     if (answer().finish) {
       // Stopped by what it said: the replica goes on until it is told.
-      if (!news.end) call_.context_.replica.cancel(id);
+      if (!news.end) call_.context_.fleet.cancel(id);
       call_.on_finished(*this);
     } else if (dirty) {
       call_.flush();
@@ -186,8 +186,8 @@ void LiveCall::submit_prefix(std::size_t prompt) {
   prefix_ = std::make_unique<Prefix>(*this, prompt);
   auto request = std::make_shared<scheduler::WorkloadRequest>(request_of(prompt, 1));
   prefix_->id =
-      context_.replica.submit(std::move(request), prompt == 0 ? arrived_ : std::chrono::steady_clock::now(),
-                              std::shared_ptr<LiveRequest>(shared_from_this(), prefix_.get()));
+      context_.fleet.submit(std::move(request), prompt == 0 ? arrived_ : std::chrono::steady_clock::now(),
+                            std::shared_ptr<LiveRequest>(shared_from_this(), prefix_.get()));
 }
 
 void LiveCall::on_prefix(std::size_t prompt, const TokenNews& news) {
@@ -211,8 +211,8 @@ void LiveCall::submit_choices(std::chrono::steady_clock::time_point sent) {
       choice.text_.will_say(request);
     }
     choice.submitted = true;
-    choice.id = context_.replica.submit(std::move(request), sent,
-                                        std::shared_ptr<LiveRequest>(shared_from_this(), &choice));
+    choice.id = context_.fleet.submit(std::move(request), sent,
+                                      std::shared_ptr<LiveRequest>(shared_from_this(), &choice));
     context_.names.set(choice.answer().id, choice.id);
   }
 }
@@ -290,10 +290,10 @@ void LiveCall::end() {
   if (over_) return;
   over_ = true;
   if (counted_) --context_.open_streams;
-  if (prefix_ != nullptr) context_.replica.cancel(prefix_->id);
+  if (prefix_ != nullptr) context_.fleet.cancel(prefix_->id);
   for (const std::unique_ptr<Choice>& choice : choices_) {
     drop_name(*choice);
-    if (choice->submitted && !choice->answer().finish) context_.replica.cancel(choice->id);
+    if (choice->submitted && !choice->answer().finish) context_.fleet.cancel(choice->id);
   }
 }
 

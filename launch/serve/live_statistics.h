@@ -70,10 +70,12 @@ struct LiveDescription {
   std::string tokenizer;          // its name; real_tokenizer: whether it is the model's own
   bool real_tokenizer = false;
   std::uint32_t tp_size = 1, pp_size = 1, dp_size = 1;
+  std::uint32_t replicas = 1;      // servers, or a server's schedulers without data-parallel attention
+  std::string router_policy = {};  // of the router before them; empty: there is none
   double speedup = 1;
   std::uint32_t page_size = 1;             // tokens
-  std::uint64_t max_total_num_tokens = 0;  // of the KV pool, of all data-parallel ranks
-  std::uint32_t max_running_requests = 0;  // of all data-parallel ranks
+  std::uint64_t max_total_num_tokens = 0;  // of the KV pools, of all data-parallel ranks and replicas
+  std::uint32_t max_running_requests = 0;  // of all data-parallel ranks and replicas
   std::uint32_t context_length = 0;        // tokens
   bool speculative = false;
   std::uint32_t speculative_num_draft_tokens = 0;
@@ -117,7 +119,7 @@ struct LiveQueues {
   double new_token_ratio = 0;  // SGLang's; of several schedulers that of the first
 };
 
-// As LiveQueues, of all data-parallel ranks together.
+// As LiveQueues, of all data-parallel ranks and replicas together.
 struct LiveStatistics : LiveQueues {
   LiveDescription description;
   bool draining = false;   // SIGTERM came: nothing new is accepted
@@ -129,7 +131,8 @@ struct LiveStatistics : LiveQueues {
   double max_wall_lag = 0;  // since the start
 
   // How things stand.
-  std::vector<LiveQueues> ranks;             // each data-parallel one; empty: there is one
+  std::vector<LiveQueues> ranks;             // each data-parallel one, or replica; empty: there is one
+  std::uint64_t open_requests = 0;           // accepted, and not over
   std::uint64_t pending_prefill_tokens = 0;  // prompts of waiting requests
   bool last_pass_used_graph = false;
   std::uint64_t decode_sum_seq_lens = 0;  // tokens of the requests that run
@@ -175,6 +178,8 @@ struct LiveStatistics : LiveQueues {
   // The last samples, oldest first: one a second of the wall, at most kMostSamples.
   static constexpr std::size_t kMostSamples = 600;
   std::vector<LiveSample> samples;
+
+  std::vector<LiveStatistics> replicas;  // each of several, without samples
 };
 
 }  // namespace tpsim::launch

@@ -16,7 +16,7 @@
 #include "launch/deployment/resolve.h"
 #include "launch/deployment/router.h"
 #include "launch/flags/server_args.h"
-#include "launch/serve/live/live_replica.h"
+#include "launch/serve/live/live_fleet.h"
 #include "launch/serve/live/live_request.h"
 #include "launch/serve/serve_args.h"
 #include "launch/serve/serve_context.h"
@@ -29,6 +29,7 @@
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
 #include "rank/parallel/deployment_executor.h"
+#include "scheduler/fleet.h"
 
 namespace tpsim::launch {
 namespace {
@@ -39,6 +40,7 @@ std::filesystem::path tokenizer_folder(const ServeArgs& args) {
   return std::filesystem::is_directory(args.server.model_path, ignored) ? args.server.model_path : "";
 }
 
+// Of one replica.
 LiveDescription describe(const ServeArgs& args, const Deployment& deployment, const OpenedTokenizer& opened) {
   const scheduler::SchedulerConfig& config = deployment.scheduler;
   const std::uint32_t dp_size = config.data_parallel.size;
@@ -61,6 +63,18 @@ LiveDescription describe(const ServeArgs& args, const Deployment& deployment, co
           .speculative_num_draft_tokens = config.speculation.num_draft_tokens};
 }
 
+// Of all replicas, each of which is as `one`.
+LiveDescription describe_all(const ServeArgs& args, const Deployment& deployment, LiveDescription one) {
+  const std::uint32_t replicas = deployment.router.replicas;
+  if (replicas == 1) return one;
+  one.replicas = replicas;
+  one.dp_size = replicas;
+  one.max_total_num_tokens *= replicas;
+  one.max_running_requests *= replicas;
+  if (!args.server.router.given().empty()) one.router_policy = to_string(deployment.router.config.policy);
+  return one;
+}
+
 // What a client should know of the answers.
 std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& opened) {
   std::vector<std::string> notes = opened.notes;
@@ -75,7 +89,7 @@ std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& 
 ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const OpenedTokenizer& opened) {
   ServerInfo info;
   const scheduler::SchedulerConfig& config = deployment.scheduler;
-  info.live = describe(args, deployment, opened);
+  info.live = describe_all(args, deployment, describe(args, deployment, opened));
   info.header = deployment.header;
   info.tokenizer_path = args.tokenizer_path.empty() ? args.server.model_path : args.tokenizer_path;
   info.weight_version = args.format.weight_version;
@@ -128,20 +142,28 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
                     ? spdlog::level::info
                     : spdlog::level::warn,
                 "{}", note);
+  if (deployment.router.replicas > 1 && !stage.alone())
+    throw_user_error(
+        "--dp-size {}: replicas are served by one process; leave mpirun out, it stands in for all GPUs",
+        deployment.router.replicas);
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
+  const scheduler::FrontEndConfig front_end = serve_front_end(args, deployment);
+  const PricedReplicas replicas(deployment, executor.get());
+  std::vector<scheduler::FleetServer> servers = replicas.fleet().servers;
+  for (scheduler::FleetServer& server : servers) server.front_end = &front_end;
 
   // From here on a signal means: answer what has begun.
   const StopFlag::Unhurried unhurried;
   const WallClock clock(args.speedup);
-  LiveDescription description = info.live;
-  description.startup_seconds =
+  LiveDescriptions descriptions{.each = {}, .all = info.live};
+  descriptions.all.startup_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  LiveReplica replica({.computes = args.server.numeric(), .max_queued_requests = args.max_queued_requests},
-                      deployment.scheduler, serve_front_end(args, deployment), *executor, clock,
-                      std::move(description));
+  descriptions.each.assign(servers.size(), describe(args, deployment, opened));
+  LiveFleet fleet({.computes = args.server.numeric(), .max_queued_requests = args.max_queued_requests},
+                  servers, deployment.router.config, clock, descriptions);
   FormatOptions format = args.format;
   format.tokenizer_note = tokenizer_note(info);
-  ServeContext context{.replica = replica,
+  ServeContext context{.fleet = fleet,
                        .tokenizer = opened.tokenizer,
                        .chat = opened.chat,
                        .invented = InventedAnswers(*opened.tokenizer, vocab_size),
@@ -169,7 +191,7 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   constexpr std::chrono::milliseconds kLookAtRanks{50};
   auto looked = std::chrono::steady_clock::now();
   try {
-    replica.run([&] {
+    fleet.run([&] {
       if (const auto now = std::chrono::steady_clock::now(); now - looked >= kLookAtRanks) {
         looked = now;
         stage.check_alive();
@@ -180,12 +202,13 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
     loss = lost.what();
   }
   const bool all_answered = !loss && server.exchanges() == 0;
-  replica.abandon(loss ? "The server has lost its ranks." : "The server is shutting down.");
+  fleet.abandon(loss ? "The server has lost its ranks." : "The server is shutting down.");
   if (!all_answered) drain.last_words();
   server.stop();
   service.stop();
   if (loss) throw rank::RankLost(*loss);
   executor->finish();
+  for (const auto& other : replicas.executors()) other->finish();
   return all_answered ? kDone : kStoppedEarly;
 }
 
@@ -193,7 +216,7 @@ int serve(const ServeArgs& args, rank::MpiSession& session) {
   check_serve_args(args);
   set_up_logging(args.server, session.process() == 0);
   const std::vector<Deployment> deployments = resolve_deployments(args.server, /*compare=*/false);
-  refuse_replicas(deployments.front(), "serve");
+  if (deployments.front().disaggregation.decode_side) refuse_replicas(deployments.front(), "serve");
   return run_on_ranks(args.server, deployments, session, [&](const Stage& stage) {
     return serve_deployment_live(stage, args, deployments.front());
   });

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "kvcache/token_runs.h"
-#include "launch/serve/live/live_replica.h"
+#include "launch/serve/live/live_fleet.h"
 #include "launch/serve/live_statistics.h"
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
@@ -118,7 +118,7 @@ class RequestNames {
 };
 
 struct ServeContext {
-  LiveReplica& replica;
+  LiveFleet& fleet;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat;
   InventedAnswers invented;

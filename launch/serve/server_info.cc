@@ -57,9 +57,18 @@ ordered_json server_args(const ServerInfo& info) {
   return out;
 }
 
-// GetLoadsReqOutput of managers/io_struct.py, of all data-parallel ranks together.
-ordered_json core_load(const LiveStatistics& live) {
-  return {{"dp_rank", 0},
+// What `of` says of each replica and its number, as SGLang does of data-parallel ranks.
+template <typename Of>
+std::vector<ordered_json> of_replicas(const LiveStatistics& live, const Of& of) {
+  std::vector<ordered_json> each;
+  for (const LiveStatistics& replica : live.replicas) each.push_back(of(replica, each.size()));
+  if (each.empty()) each.push_back(of(live, 0));
+  return each;
+}
+
+// GetLoadsReqOutput of managers/io_struct.py; of a replica all data-parallel ranks together.
+ordered_json core_load(const LiveStatistics& live, std::size_t rank) {
+  return {{"dp_rank", rank},
           {"num_running_reqs", live.num_running_reqs},
           {"num_waiting_reqs", live.num_queue_reqs},
           {"num_used_tokens", live.kv_used_tokens},
@@ -144,18 +153,23 @@ std::string model_info_json(const ServerInfo& info) {
 
 std::string server_info_json(const ServerInfo& info, const LiveStatistics& live) {
   ordered_json out = server_args(info);
-  ordered_json state = out;
-  state["last_gen_throughput"] = live.gen_throughput;
-  state["memory_usage"] = {{"token_capacity", info.max_total_num_tokens}};
-  state["effective_max_running_requests_per_dp"] = info.max_running_requests;
-  if (live.spec_accept_length > 0) state["avg_spec_accept_length"] = live.spec_accept_length;
+  const ordered_json state = out;
   ordered_json late;
   for (const double q : {50., 90., 99., 99.9})
     late[fmt::format("p{}", q)] = rounded(live.lateness.percentile(q), 6);
   out["status"] = "ready";
   out["max_total_num_tokens"] = info.max_total_num_tokens;
   out["max_req_input_len"] = info.max_req_input_len;
-  out["internal_states"] = std::vector<ordered_json>(info.live.dp_size, state);
+  std::vector<ordered_json> states = of_replicas(live, [&](const LiveStatistics& of, std::size_t) {
+    ordered_json state_of = state;
+    state_of["last_gen_throughput"] = of.gen_throughput;
+    state_of["memory_usage"] = {{"token_capacity", info.max_total_num_tokens}};
+    state_of["effective_max_running_requests_per_dp"] = info.max_running_requests;
+    if (of.spec_accept_length > 0) state_of["avg_spec_accept_length"] = of.spec_accept_length;
+    return state_of;
+  });
+  if (live.replicas.empty()) states.resize(info.live.dp_size, states.front());
+  out["internal_states"] = std::move(states);
   out["version"] = info.sglang_release;
   out["tpsim"] = {{"executor", live.description.executor},
                   {"speedup", info.live.speedup},
@@ -173,17 +187,31 @@ std::string server_info_json(const ServerInfo& info, const LiveStatistics& live)
 }
 
 std::string load_json(const LiveStatistics& live) {
-  const ordered_json load = {{"dp_rank", 0},
-                             {"num_reqs", live.num_running_reqs + live.num_queue_reqs},
-                             {"num_waiting_reqs", live.num_queue_reqs},
-                             {"num_tokens", live.kv_used_tokens + live.pending_prefill_tokens},
-                             {"num_pending_tokens", live.pending_prefill_tokens},
-                             {"ts_tic", live.now}};
-  return ordered_json::array({load}).dump();
+  return ordered_json(of_replicas(live,
+                                  [](const LiveStatistics& of, std::size_t rank) -> ordered_json {
+                                    return {{"dp_rank", rank},
+                                            {"num_reqs", of.num_running_reqs + of.num_queue_reqs},
+                                            {"num_waiting_reqs", of.num_queue_reqs},
+                                            {"num_tokens", of.kv_used_tokens + of.pending_prefill_tokens},
+                                            {"num_pending_tokens", of.pending_prefill_tokens},
+                                            {"ts_tic", of.now}};
+                                  }))
+      .dump();
 }
 
 std::string loads_json(const ServerInfo& info, const LiveStatistics& live) {
-  const ordered_json load = core_load(live);
+  const std::vector<ordered_json> loads = of_replicas(live, core_load);
+  const auto sum = [&](const char* key) {
+    ordered_json total = loads.front()[key];
+    for (std::size_t i = 1; i < loads.size(); ++i)
+      total = total.is_number_float()
+                  ? ordered_json(total.get<double>() + loads[i][key].get<double>())
+                  : ordered_json(total.get<std::uint64_t>() + loads[i][key].get<std::uint64_t>());
+    return total;
+  };
+  const auto mean = [&](const char* key, int digits) {
+    return rounded(sum(key).get<double>() / static_cast<double>(loads.size()), digits);
+  };
   const auto now = std::chrono::system_clock::now();
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count();
   const ordered_json out = {
@@ -191,18 +219,64 @@ std::string loads_json(const ServerInfo& info, const LiveStatistics& live) {
        fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06d}+00:00",
                    fmt::gmtime(static_cast<std::time_t>(micros / 1'000'000)), micros % 1'000'000)},
       {"version", info.sglang_release},
-      {"dp_rank_count", 1},
-      {"loads", ordered_json::array({load})},
+      {"dp_rank_count", loads.size()},
+      {"loads", loads},
       {"aggregate",
-       {{"total_running_reqs", load["num_running_reqs"]},
-        {"total_waiting_reqs", load["num_waiting_reqs"]},
-        {"total_reqs", load["num_total_reqs"]},
-        {"total_used_tokens", load["num_used_tokens"]},
-        {"total_tokens", load["num_total_tokens"]},
-        {"avg_token_usage", load["token_usage"]},
-        {"avg_throughput", load["gen_throughput"]},
-        {"avg_utilization", load["utilization"]}}}};
+       {{"total_running_reqs", sum("num_running_reqs")},
+        {"total_waiting_reqs", sum("num_waiting_reqs")},
+        {"total_reqs", sum("num_total_reqs")},
+        {"total_used_tokens", sum("num_used_tokens")},
+        {"total_tokens", sum("num_total_tokens")},
+        {"avg_token_usage", mean("token_usage", 4)},
+        {"avg_throughput", mean("gen_throughput", 2)},
+        {"avg_utilization", mean("utilization", 4)}}}};
   return out.dump();
+}
+
+// As sglang_router 0.3.2 answered with two workers behind it; they have no addresses here, but numbers.
+std::string workers_json(const ServerInfo& info, const LiveStatistics& live) {
+  const std::vector<ordered_json> workers =
+      of_replicas(live, [&](const LiveStatistics& of, std::size_t number) -> ordered_json {
+        return {{"id", fmt::format("replica-{}", number)},
+                {"url", fmt::format("replica-{}", number)},
+                {"model_id", info.live.served_model_name},
+                {"priority", 50},
+                {"cost", 1.0},
+                {"worker_type", "regular"},
+                {"is_healthy", true},
+                {"load", of.open_requests},
+                {"connection_mode", "HTTP"},
+                {"metadata",
+                 {{"dp_size", "1"},
+                  {"model_path", info.live.model_path},
+                  {"served_model_name", info.live.served_model_name},
+                  {"tp_size", std::to_string(of.description.tp_size)}}},
+                {"disable_health_check", false}};
+      });
+  return text({{"workers", workers},
+               {"total", workers.size()},
+               {"stats", {{"prefill_count", 0}, {"decode_count", 0}, {"regular_count", workers.size()}}}});
+}
+
+std::string router_loads_json(const LiveStatistics& live) {
+  ordered_json out;
+  out["workers"] = of_replicas(live, [](const LiveStatistics& of, std::size_t number) -> ordered_json {
+    return {{"worker", fmt::format("replica-{}", number)},
+            {"load", of.kv_used_tokens + of.pending_prefill_tokens}};
+  });
+  return text(out);
+}
+
+std::string router_flush_json(std::size_t replicas) {
+  return text({{"status", "success"},
+               {"message", fmt::format("Successfully flushed cache on all {} HTTP workers", replicas)},
+               {"workers_flushed", replicas},
+               {"total_http_workers", replicas},
+               {"total_workers", replicas}});
+}
+
+std::string router_readiness_json(std::size_t replicas) {
+  return text({{"status", "ready"}, {"healthy_workers", replicas}, {"total_workers", replicas}});
 }
 
 std::string models_json(const ServerInfo& info) {

@@ -36,6 +36,11 @@ std::string model_info_json(const ServerInfo& info);
 std::string server_info_json(const ServerInfo& info, const LiveStatistics& live);
 std::string load_json(const LiveStatistics& live);
 std::string loads_json(const ServerInfo& info, const LiveStatistics& live);
+// Of a router before several replicas: /workers, /get_loads, /flush_cache, /readiness.
+std::string workers_json(const ServerInfo& info, const LiveStatistics& live);
+std::string router_loads_json(const LiveStatistics& live);
+std::string router_flush_json(std::size_t replicas);
+std::string router_readiness_json(std::size_t replicas);
 std::string models_json(const ServerInfo& info);
 std::string model_card_json(const ServerInfo& info);
 

@@ -86,16 +86,21 @@ const Service::Route Service::kRoutes[] = {
     {"/detokenize", "POST", Key::kUser, &Service::on_detokenize},
     {"/v1/detokenize", "POST", Key::kUser, &Service::on_detokenize},
     {"/invocations", "POST", Key::kUser, &Service::on_chat},
+    {"/workers", "GET", Key::kUser, &Service::on_workers, /*of_router=*/true},
+    {"/get_loads", "GET", Key::kUser, &Service::on_router_loads, /*of_router=*/true},
+    {"/liveness", "GET", Key::kNone, &Service::on_liveness, /*of_router=*/true},
+    {"/readiness", "GET", Key::kNone, &Service::on_readiness, /*of_router=*/true},
 };
 
 Service::Service(const ServiceConfig& config, ServeContext& context, const ServerInfo& info)
     : config_(config), context_(context), info_(info) {}
 
-const Service::Route* Service::find_route(std::string_view path) {
+const Service::Route* Service::find_route(std::string_view path) const {
   constexpr std::string_view kModel = "/v1/models/";
   if (path.starts_with(kModel) && path.size() > kModel.size()) path = "/v1/models/{model}";
-  const auto found = std::find_if(std::begin(kRoutes), std::end(kRoutes),
-                                  [path](const Route& route) { return route.path == path; });
+  const auto found = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& route) {
+    return route.path == path && (routed() || !route.of_router);
+  });
   return found == std::end(kRoutes) ? nullptr : found;
 }
 
@@ -156,7 +161,7 @@ void Service::generate(Call call, GenerateCall (*parse)(std::string_view, const 
     refuse_call(call, 400, "Bad Request", "Unsupported Media Type: Only 'application/json' is allowed");
   } else if (context_.draining) {
     refuse_call(call, 503, "503", "The server is shutting down.");
-  } else if (context_.replica.open_requests() >= context_.max_open_requests) {
+  } else if (context_.fleet.open_requests() >= context_.max_open_requests) {
     refuse_call(call, 503, "503",
                 fmt::format("{} requests are open, as many as --max-open-requests allows",
                             context_.max_open_requests));
@@ -248,7 +253,7 @@ void Service::on_health(Call call) { respond(call, {.status = context_.draining 
 
 // One token where nothing runs; where something does, the server has shown that it lives.
 void Service::on_health_generate(Call call) {
-  if (context_.draining || context_.replica.open_requests() > 0) {
+  if (context_.draining || context_.fleet.open_requests() > 0) {
     on_health(std::move(call));
     return;
   }
@@ -272,8 +277,8 @@ void Service::on_health_generate(Call call) {
   auto request = std::make_shared<scheduler::WorkloadRequest>();
   request->prompt.append({0, 1});
   request->max_new_tokens = 1;
-  context_.replica.submit(std::move(request), call.request.arrived,
-                          std::make_shared<Probe>(call.exchange, context_));
+  context_.fleet.submit(std::move(request), call.request.arrived,
+                        std::make_shared<Probe>(call.exchange, context_));
 }
 
 void Service::on_ping(Call call) { respond(call, {.body = ""}); }
@@ -298,7 +303,16 @@ void Service::on_live_data(Call call) {
   double after = -1;
   const std::string_view text = call.request.parameter("after");
   if (std::from_chars(text.data(), text.data() + text.size(), after).ec != std::errc()) after = -1;
-  respond(call, {.body = live_page_data(statistics(), after), .headers = {{"cache-control", "no-store"}}});
+  LiveStatistics shown = statistics();
+  const std::string_view one = call.request.parameter("replica");
+  std::size_t replica = shown.replicas.size();
+  std::from_chars(one.data(), one.data() + one.size(), replica);
+  if (replica < shown.replicas.size()) {
+    LiveStatistics alone = with_wire(context_.fleet.statistics(replica));
+    alone.replicas = std::move(shown.replicas);
+    shown = std::move(alone);
+  }
+  respond(call, {.body = live_page_data(shown, after), .headers = {{"cache-control", "no-store"}}});
 }
 
 void Service::on_models(Call call) { respond(call, {.body = models_json(info_)}); }
@@ -317,10 +331,24 @@ void Service::on_server_info(Call call) { respond(call, {.body = server_info_jso
 void Service::on_get_load(Call call) { respond(call, {.body = load_json(statistics())}); }
 void Service::on_loads(Call call) { respond(call, {.body = loads_json(info_, statistics())}); }
 
+void Service::on_workers(Call call) { respond(call, {.body = workers_json(info_, statistics())}); }
+void Service::on_router_loads(Call call) { respond(call, {.body = router_loads_json(statistics())}); }
+void Service::on_liveness(Call call) {
+  respond(call, {.body = "OK", .content_type = "text/plain; charset=utf-8"});
+}
+void Service::on_readiness(Call call) {
+  if (context_.draining) return on_health(std::move(call));
+  respond(call, {.body = router_readiness_json(context_.fleet.size())});
+}
+
 void Service::on_flush_cache(Call call) {
   const auto shared = std::make_shared<Call>(std::move(call));
-  context_.replica.flush_cache([this, shared](bool flushed) {
+  context_.fleet.flush_cache([this, shared](bool flushed) {
     shared->exchange->thread().post([this, shared, flushed] {
+      if (flushed && routed()) {
+        respond(*shared, {.body = router_flush_json(context_.fleet.size())});
+        return;
+      }
       const std::string body =
           flushed ? "Cache flushed.\nPlease check backend logs for more details. (When there are running or "
                     "waiting requests, the operation will not be performed.)\n"
@@ -338,7 +366,7 @@ void Service::on_abort(Call call) {
     // so.
     if (abort.abort_all || context_.names.contains(abort.rid)) {
       for (const std::uint64_t id : context_.names.starting_with(abort.abort_all ? "" : abort.rid))
-        context_.replica.cancel(id);
+        context_.fleet.cancel(id);
     }
     respond(call, {.body = ""});
   } catch (const Refusal& refusal) {
@@ -346,8 +374,7 @@ void Service::on_abort(Call call) {
   }
 }
 
-LiveStatistics Service::statistics() const {
-  LiveStatistics live = context_.replica.statistics();
+LiveStatistics Service::with_wire(LiveStatistics live) const {
   live.draining = context_.draining;
   live.merged_deltas = context_.merged_deltas;
   live.invalid_requests = context_.invalid_requests;

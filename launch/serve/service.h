@@ -33,7 +33,7 @@ class Service final : public HttpHandler {
   // to is gone.
   void stop() { background_.reset(); }
   // What a live page shows, with the counts of the wire.
-  LiveStatistics statistics() const;
+  LiveStatistics statistics() const { return with_wire(context_.fleet.statistics()); }
 
  private:
   // One call that a route has to answer.
@@ -48,10 +48,13 @@ class Service final : public HttpHandler {
     std::string methods;  // with commas between them
     Key key;
     void (Service::*answer)(Call call);
+    bool of_router = false;  // known where one stands before several replicas
   };
   static const Route kRoutes[];
-  static const Route* find_route(std::string_view path);
+  const Route* find_route(std::string_view path) const;
+  bool routed() const { return !info_.live.router_policy.empty(); }
 
+  LiveStatistics with_wire(LiveStatistics live) const;
   bool admitted(Key key, const HttpRequest& request) const;
   void respond(const Call& call, HttpResponse response);
   void refuse_call(const Call& call, unsigned status, std::string_view type, const std::string& sentence,
@@ -74,6 +77,10 @@ class Service final : public HttpHandler {
   void on_get_load(Call call);
   void on_loads(Call call);
   void on_flush_cache(Call call);
+  void on_workers(Call call);
+  void on_router_loads(Call call);
+  void on_liveness(Call call);
+  void on_readiness(Call call);
   void on_abort(Call call);
   void on_tokenize(Call call);
   void on_detokenize(Call call);

@@ -29,6 +29,16 @@ LiveQueues queues_of(const scheduler::DataParallelGroup::Totals& totals, double 
           .new_token_ratio = new_token_ratio};
 }
 
+void add(const scheduler::DataParallelGroup::Totals& more, scheduler::DataParallelGroup::Totals& to) {
+  to.waiting += more.waiting;
+  to.running += more.running;
+  for (std::size_t pool = 0; pool < more.pools.size(); ++pool) {
+    to.pools[pool].held += more.pools[pool].held;
+    to.pools[pool].cached += more.pools[pool].cached;
+    to.pools[pool].free += more.pools[pool].free;
+  }
+}
+
 }  // namespace
 
 ServerStatistics::ServerStatistics(LiveDescription description, const WallClock& clock)
@@ -39,6 +49,7 @@ ServerStatistics::ServerStatistics(LiveDescription description, const WallClock&
 void ServerStatistics::on_arrival(bool accepted) {
   const std::lock_guard lock(mutex_);
   ++(accepted ? live_.accepted_requests : live_.rejected_requests);
+  live_.open_requests += accepted ? 1 : 0;
 }
 
 void ServerStatistics::on_scheduled(double queue_seconds, std::uint32_t prompt_tokens,
@@ -66,6 +77,7 @@ void ServerStatistics::on_inter_token(double gap, std::uint32_t count) {
 
 void ServerStatistics::on_finished(const scheduler::Req& req, scheduler::RequestState state, double latency) {
   const std::lock_guard lock(mutex_);
+  --live_.open_requests;
   live_.retractions += req.retractions;
   switch (state) {
     case scheduler::RequestState::kCompleted:
@@ -118,24 +130,35 @@ void ServerStatistics::on_lag(double due, double now) {
   live_.max_wall_lag = std::max(live_.max_wall_lag, live_.wall_lag);
 }
 
-void ServerStatistics::look(const scheduler::DataParallelGroup& schedulers, const Lengths& lengths,
-                            bool at_leisure) {
+bool ServerStatistics::wants_to_look(bool at_leisure) const {
+  const auto now = steady_clock::now();
+  return now - sampled_ >= kSampleEvery || now - looked_ >= (at_leisure ? kLookEvery / 10 : kLookEvery);
+}
+
+void ServerStatistics::look(std::span<const scheduler::DataParallelGroup* const> replicas,
+                            const Lengths& lengths) {
   const auto now = steady_clock::now();
   const bool sampling = now - sampled_ >= kSampleEvery;
-  if (!sampling && now - looked_ < (at_leisure ? kLookEvery / 10 : kLookEvery)) return;
   looked_ = now;
   const std::lock_guard lock(mutex_);
   live_.ranks.clear();
-  live_.retracted_input_tokens = live_.retracted_output_tokens = 0;
-  for (std::size_t rank = 0; rank < schedulers.size(); ++rank) {
-    const scheduler::Scheduler& scheduler = schedulers.scheduler(rank);
-    if (schedulers.size() > 1)
-      live_.ranks.push_back(queues_of(schedulers.totals_of(rank), scheduler.new_token_ratio()));
-    live_.retracted_input_tokens += scheduler.retracted_input_tokens();
-    live_.retracted_output_tokens += scheduler.retracted_output_tokens();
+  live_.retracted_input_tokens = live_.retracted_output_tokens = live_.evicted_tokens = 0;
+  scheduler::DataParallelGroup::Totals totals;
+  for (const scheduler::DataParallelGroup* schedulers : replicas) {
+    const scheduler::DataParallelGroup::Totals of_replica = schedulers->totals();
+    add(of_replica, totals);
+    live_.evicted_tokens += schedulers->evicted_tokens();
+    if (replicas.size() > 1)
+      live_.ranks.push_back(queues_of(of_replica, schedulers->scheduler(0).new_token_ratio()));
+    for (std::size_t rank = 0; rank < schedulers->size(); ++rank) {
+      const scheduler::Scheduler& scheduler = schedulers->scheduler(rank);
+      if (replicas.size() == 1 && schedulers->size() > 1)
+        live_.ranks.push_back(queues_of(schedulers->totals_of(rank), scheduler.new_token_ratio()));
+      live_.retracted_input_tokens += scheduler.retracted_input_tokens();
+      live_.retracted_output_tokens += scheduler.retracted_output_tokens();
+    }
   }
-  static_cast<LiveQueues&>(live_) = queues_of(schedulers.totals(), schedulers.scheduler(0).new_token_ratio());
-  live_.evicted_tokens = schedulers.evicted_tokens();
+  static_cast<LiveQueues&>(live_) = queues_of(totals, replicas.front()->scheduler(0).new_token_ratio());
   live_.pending_prefill_tokens = lengths.pending;
   live_.decode_sum_seq_lens = lengths.decoding;
   if (accepted_steps_ > 0)
@@ -174,12 +197,12 @@ void ServerStatistics::sample(double now) {
   live_.utilization = seconds > 0 ? std::min(busy / seconds, 1.0) : 0;
 }
 
-LiveStatistics ServerStatistics::snapshot() const {
+LiveStatistics ServerStatistics::snapshot(bool with_samples) const {
   LiveStatistics copy;
   {
     const std::lock_guard lock(mutex_);
     copy = live_;
-    copy.samples.assign(samples_.begin(), samples_.end());
+    if (with_samples) copy.samples.assign(samples_.begin(), samples_.end());
   }
   copy.now = clock_.now();
   copy.wall_uptime = copy.now / clock_.speedup();

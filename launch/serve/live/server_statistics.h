@@ -1,11 +1,12 @@
-// Fills LiveStatistics from what a replica does. Of the replica's thread, but for snapshot(): a client
-// that has its answer finds it counted.
+// Fills LiveStatistics from what a replica does, or several do. Of the replicas' thread, but for snapshot():
+// a client that has its answer finds it counted.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <span>
 
 #include "launch/serve/live/live_request.h"
 #include "launch/serve/live_statistics.h"
@@ -34,12 +35,13 @@ class ServerStatistics {
   struct Lengths {
     std::uint64_t pending = 0, decoding = 0;
   };
-  // Takes a sample where a second of the wall has passed, and looks at queues and pools where that was not
-  // done of late; sooner if `at_leisure`.
-  void look(const scheduler::DataParallelGroup& schedulers, const Lengths& lengths, bool at_leisure);
+  // Whether queues and pools were not looked at of late; sooner if `at_leisure`.
+  bool wants_to_look(bool at_leisure) const;
+  // Looks at those of the replicas, and takes a sample where a second of the wall has passed.
+  void look(std::span<const scheduler::DataParallelGroup* const> replicas, const Lengths& lengths);
 
   // Any thread. Queues and pools are those of the last look.
-  LiveStatistics snapshot() const;
+  LiveStatistics snapshot(bool with_samples = true) const;
 
  private:
   // REQUIRES: mutex_ is locked.

@@ -95,6 +95,20 @@ function totals(d) {
     ["open connections", count(d.open_connections)], ["merged pieces for slow readers", count(d.merged_deltas)],
     ["simulated time", seconds(d.now)], ["time since the start, wall", seconds(d.wall_uptime)]]);
 }
+// --- Replicas, of which the page can show one alone.
+let replica = -1;  // -1: all together
+function replicas(d) {
+  const names = ["", "requests", "finished", "running", "waiting", "KV held", "hit rate", "tokens/s", "busy"];
+  if (!d.replicas.length) return;
+  if (byId("fleet").hidden) {
+    byId("fleet").hidden = false;
+    byId("router").textContent = d.description.router_policy ? `behind a router, ${d.description.router_policy}` : "of one server";
+    switchOf(byId("which"), [[-1, "all"], ...d.replicas.map((_, i) => [i, `${i}`])], -1, n => { replica = n; samples = []; look(); });
+  }
+  byId("replicas").replaceChildren(within(element("tr"), ...names.map((t, k) => element("th", t, k ? "" : "text"))),
+    ...d.replicas.map((r, i) => within(element("tr"), element("td", `${i}: ${r.hardware}`, "text"), ...[count(r.accepted), count(r.finished), count(r.running), count(r.waiting),
+      r.kv_pool ? percent(r.kv_used / r.kv_pool) : "–", r.prompt_tokens ? percent(r.cached_tokens / r.prompt_tokens) : "–", count(r.gen_throughput), percent(Math.min(1, r.utilization))].map(t => element("td", t)))));
+}
 let configured = "";
 function configuration(d) {
   const c = d.description, text = JSON.stringify(c);
@@ -128,7 +142,7 @@ function notesOf(d) {
 const secret = new URLSearchParams(location.hash.slice(1)).get("key");
 async function ask() {
   const after = samples.at(-1)?.time ?? -1;
-  const answered = await fetch(`live/data?after=${after}`, { cache: "no-store", headers: secret ? { Authorization: `Bearer ${secret}` } : {} });
+  const answered = await fetch(`live/data?after=${after}${replica < 0 ? "" : `&replica=${replica}`}`, { cache: "no-store", headers: secret ? { Authorization: `Bearer ${secret}` } : {} });
   if (answered.status === 401 || answered.status === 403) throw new Error("It wants its key: open this page with #key=… after the address.");
   if (!answered.ok) throw new Error(`It answered ${answered.status}.`);
   return answered.json();
@@ -142,6 +156,7 @@ function take(d) {
   answer(d);
   latencies(d);
   totals(d);
+  replicas(d);
   drawCurves();
   notices(notesOf(d));
 }

@@ -31,6 +31,8 @@ Json description(const LiveDescription& d) {
           {"tp_size", d.tp_size},
           {"pp_size", d.pp_size},
           {"dp_size", d.dp_size},
+          {"replicas", d.replicas},
+          {"router_policy", d.router_policy},
           {"speedup", d.speedup},
           {"page_size", d.page_size},
           {"max_total_num_tokens", d.max_total_num_tokens},
@@ -66,6 +68,19 @@ std::string live_page_data(const LiveStatistics& s, double after) {
   Json samples = Json::array();
   for (const LiveSample& sample : s.samples)
     if (sample.time > after) samples.push_back(row(sample));
+  Json replicas = Json::array();
+  for (const LiveStatistics& of : s.replicas)
+    replicas.push_back({{"hardware", of.description.hardware},
+                        {"accepted", of.accepted_requests},
+                        {"finished", of.finished_requests},
+                        {"running", of.num_running_reqs},
+                        {"waiting", of.num_queue_reqs},
+                        {"kv_used", of.kv_used_tokens},
+                        {"kv_pool", of.kv_used_tokens + of.kv_evictable_tokens + of.kv_available_tokens},
+                        {"prompt_tokens", of.prompt_tokens},
+                        {"cached_tokens", of.cached_tokens},
+                        {"gen_throughput", of.gen_throughput},
+                        {"utilization", of.utilization}});
   const Json data = {{"description", description(s.description)},
                      {"now", s.now},
                      {"wall_uptime", s.wall_uptime},
@@ -105,6 +120,7 @@ std::string live_page_data(const LiveStatistics& s, double after) {
                      {"inter_token", latency(s.inter_token)},
                      {"e2e", latency(s.e2e)},
                      {"queue_time", latency(s.queue_time)},
+                     {"replicas", std::move(replicas)},
                      {"columns", kColumns},
                      {"samples", std::move(samples)}};
   return data.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -13,7 +13,8 @@ namespace tpsim::launch {
 const std::string& live_page();
 
 // GET /live/data?after=TIME: how things stand, JSON; of LiveStatistics::samples those that are later than
-// `after`, seconds of the replica's clock, so that a page which has the others gets a few hundred bytes.
+// `after`, seconds of the replica's clock, so that a page which has the others gets a few hundred bytes. Of
+// several replicas `replica=N` asks for one alone, without it the answer has a row for each.
 std::string live_page_data(const LiveStatistics& statistics, double after = -1);
 
 // The page's template, which the build embeds.

@@ -49,7 +49,8 @@ class Metrics {
     if (s_.ranks.empty()) queues_.emplace_back(scheduler_, s_);
     for (std::size_t rank = 0; rank < s_.ranks.size(); ++rank) {
       // Of its tensor-parallel ranks the first one speaks.
-      const std::size_t first = rank * s_.description.tp_size / s_.ranks.size();
+      const std::size_t first =
+          s_.description.replicas > 1 ? 0 : rank * s_.description.tp_size / s_.ranks.size();
       MetricLabels labels = tokenizer_;
       labels.emplace_back("tp_rank", fmt::format("{}", first));
       for (const char* other : {"pp_rank", "moe_ep_rank"}) labels.emplace_back(other, "0");
@@ -91,6 +92,14 @@ class Metrics {
   void total(const char* name, const char* help, double value) {
     out_.metric(name, "counter", help);
     out_.sample(tokenizer_, value);
+  }
+  // Of each of several replicas.
+  void of_replica(const char* name, const char* type, const char* help,
+                  std::uint64_t LiveStatistics::*count) {
+    if (s_.replicas.empty()) return;
+    out_.metric(name, type, help);
+    for (std::size_t i = 0; i < s_.replicas.size(); ++i)
+      out_.sample(tokenizer_, number(s_.replicas[i].*count), {{"replica", std::to_string(i)}});
   }
   void histogram(const char* name, const char* help, const MetricLabels& labels,
                  const LiveHistogram& values) {
@@ -273,6 +282,14 @@ class Metrics {
           number(s_.rejected_requests));
     total("tpsim:invalid_requests_total", "Requests answered with 4xx before a scheduler saw them.",
           number(s_.invalid_requests));
+    of_replica("tpsim:replica_requests_total", "counter", "Requests that the router gave to a replica.",
+               &LiveStatistics::accepted_requests);
+    of_replica("tpsim:replica_open_requests", "gauge", "Requests of a replica that have not ended.",
+               &LiveStatistics::open_requests);
+    of_replica("tpsim:replica_prompt_tokens_total", "counter", "Prompt tokens that a replica was given.",
+               &LiveStatistics::prompt_tokens);
+    of_replica("tpsim:replica_cached_tokens_total", "counter", "Prompt tokens of them that it had cached.",
+               &LiveStatistics::cached_tokens);
     total("tpsim:merged_deltas_total", "Pieces of answers that went out together: a reader was slow.",
           number(s_.merged_deltas));
   }

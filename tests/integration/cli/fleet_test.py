@@ -63,8 +63,6 @@ class Fleet(CommandLine):
                 (("--dp-size", "2", "--checkpoint", "c", "--report-dir", "d"), "--dp-size 2: a checkpoint"),
                 (("--dp-size", "2", "--router-cache-threshold", "1.5"), "--router-cache-threshold 1.5")):
             self.assert_refused(["run", *self.LOAD, *words], sentence)
-        self.assert_refused(["serve", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--dp-size", "2"],
-                            "--dp-size 2: `tpsim serve` serves one replica")
 
     def write_fleet(self, text, name="fleet.yaml"):
         with open(os.path.join(self.folder, name), "w") as file:

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""`tpsim serve` of several replicas behind one router, against `tpsim run` where the two can be compared.
+
+Usage: fleet_test.py TPSIM [CLASS ...]
+"""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+from server import DEPLOYMENT, ServerTest, generate
+
+
+def prompt(number, tokens=1024):
+    return [1000 * number + 7 * i % 991 for i in range(tokens)]
+
+
+class Fleet(ServerTest):
+    def serve_fleet(self, policy, *flags):
+        return self.serve("--dp-size", "3", "--router-policy", policy, "--speedup", "20", *flags)
+
+    def shares(self, server, figure="requests"):
+        text = server.ask("GET", "/metrics")[1]
+        found = re.findall(rf'^tpsim:replica_{figure}_total\{{.*replica="(\d+)".*\}} ([\d.]+)$', text, re.M)
+        return [int(float(count)) for _, count in sorted(found)]
+
+    def ask_all(self, server, prompts):
+        """All at once; the tokens that were found in caches, of each."""
+        cached = [None] * len(prompts)
+
+        def ask(number):
+            body = json.loads(server.ask("POST", "/generate", generate(200, prompts[number]))[1])
+            cached[number] = body["meta_info"]["cached_tokens"]
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(prompts))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return cached
+
+    def shares_of_run(self, policy, prompts):
+        """Of `tpsim run`, where each prompt comes when the answer before it is long over."""
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "trace.jsonl")
+            with open(trace, "w") as file:
+                for number, of in enumerate(prompts):
+                    blocks = [2 * of, 2 * of + 1]
+                    file.write(json.dumps({"timestamp": 10000 * number, "input_length": 1024, "output_length": 8,
+                                           "hash_ids": blocks}) + "\n")
+            report = os.path.join(folder, "report")
+            done = subprocess.run([self.program, "run", *DEPLOYMENT, "--dp-size", "3", "--router-policy", policy, "--trace", trace,
+                                   "--report-dir", report], capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(report, "requests.csv")) as file:
+                replicas = [int(row["replica"]) for row in csv.DictReader(file)]
+        return [replicas.count(i) for i in range(3)]
+
+    def test_one_after_the_other_as_in_a_run(self):
+        numbers = [1, 2, 3, 1, 2, 4, 4, 5, 1, 1]
+        for policy in ("round_robin", "cache_aware"):
+            with self.subTest(policy):
+                server = self.serve_fleet(policy)
+                for number in numbers:
+                    self.assertEqual(server.ask("POST", "/generate", generate(8, prompt(number)))[0], 200)
+                self.assertEqual(self.shares(server), self.shares_of_run(policy, numbers))
+
+    def test_what_was_sent_before_goes_where_it_was(self):
+        server = self.serve_fleet("cache_aware")
+        prompts = [prompt(number) for number in range(12)]
+        self.assertEqual(self.ask_all(server, prompts), [0] * 12)
+        before = self.shares(server)
+        self.assertGreater(min(before), 0)
+        self.assertEqual(self.ask_all(server, prompts), [1023] * 12)
+        self.assertEqual(self.shares(server), [2 * share for share in before])
+        self.assertEqual(self.shares(server, "cached_tokens"), [1023 * share for share in before])
+
+    def test_a_controller_of_one_server(self):
+        server = self.serve("--dp-size", "2", "--load-balance-method", "round_robin", "--speedup", "20")
+        for _ in range(4):
+            self.assertEqual(server.ask("POST", "/generate", generate(4))[0], 200)
+        self.assertEqual(self.shares(server), [2, 2])
+        self.assertEqual(server.ask("GET", "/workers")[0], 404)
+        self.assertEqual(len(json.loads(server.ask("GET", "/get_load")[1])), 2)
+        self.assertEqual(len(server.info()["internal_states"]), 2)
+
+    def test_the_end_answers_what_has_begun(self):
+        server = self.serve_fleet("round_robin")
+        answers = []
+        clients = [threading.Thread(target=lambda: answers.append(server.ask("POST", "/generate", generate(3000))[0]))
+                   for _ in range(6)]
+        for client in clients:
+            client.start()
+        while sum(self.shares(server)) < 6:
+            pass
+        server.signal()
+        for client in clients:
+            client.join()
+        self.assertEqual(answers, [200] * 6)
+        self.assertEqual(server.wait(), 0)
+
+
+if __name__ == "__main__":
+    ServerTest.program = sys.argv[1]
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
