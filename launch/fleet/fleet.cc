@@ -35,7 +35,7 @@ void take_mode(const std::string& key, std::vector<std::string>& words) {
 }
 
 // All but the deployment.
-FleetMember read_member(const ServerGroup& group, const ServerArgs& asked) {
+FleetMember read_member(const ServerGroup& group, const ServerArgs& asked, bool loaded) {
   FleetMember member;
   member.name = group.name;
   member.count = group.count;
@@ -58,7 +58,10 @@ FleetMember read_member(const ServerGroup& group, const ServerArgs& asked) {
   if (args.numeric())
     throw_user_error("--executor numeric: fleets are priced; compute one server without --fleet");
   args.disaggregation.pd_disaggregation = group.key != "workers";
-  check_server_args(args, /*compare=*/false);
+  if (loaded)
+    check_server_args(args, /*compare=*/false);
+  else
+    check_deployment_args(args);
   return member;
 }
 
@@ -133,7 +136,7 @@ const FleetMember& Fleet::member_of(std::uint32_t replica) const {
   return members.back();
 }
 
-Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked) {
+Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded) {
   Fleet fleet;
   fleet.path = file.path;
   const auto in_file = [&file](std::uint64_t line, const std::string& where, const auto& act) {
@@ -152,7 +155,7 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked) {
       throw_user_error("{}:{}: {}: one group of such servers is simulated; give it a count", file.path,
                        group.line, group.key);
     in_file(group.line, group.name, [&] {
-      fleet.members.push_back(read_member(group, asked));
+      fleet.members.push_back(read_member(group, asked, loaded));
       FleetMember& member = fleet.members.back();
       append_new(member.args.ignored_flags, fleet.ignored_flags);
       if (!split) member.deployment = std::move(resolve_deployments(member.args, /*compare=*/false).at(0));

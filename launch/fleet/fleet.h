@@ -33,8 +33,9 @@ struct Fleet {
   const FleetMember& member_of(std::uint32_t replica) const;
 };
 
-// Load and outputs are those of `asked`. Throws UserError naming file and line for a launch line that cannot
-// be carried out, and for servers of different models: no request of a trace says which of them it is for.
-Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked);
+// Load and outputs are those of `asked`; not `loaded`: there is no load. Throws UserError naming file and
+// line for a launch line that cannot be carried out, and for servers of different models: no request of a
+// trace says which of them it is for.
+Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded = true);
 
 }  // namespace tpsim::launch

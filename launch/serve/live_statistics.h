@@ -138,7 +138,7 @@ struct LiveStatistics : LiveQueues {
   std::uint64_t decode_sum_seq_lens = 0;  // tokens of the requests that run
   double gen_throughput = 0;              // generated tokens per second over the last few seconds
   double cache_hit_rate = 0;      // of prompt tokens over the last few seconds; 0 where there were none
-  double utilization = 0;         // share of the last few seconds in which a pass ran
+  double utilization = 0;         // share of the last few seconds in which a pass ran; of several, the mean
   double spec_accept_length = 0;  // tokens kept of a verified step, since the start; 0: no speculation
   std::uint64_t open_connections = 0, open_streams = 0;
 

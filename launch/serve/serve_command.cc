@@ -1,10 +1,13 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <deque>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +19,8 @@
 #include "launch/deployment/resolve.h"
 #include "launch/deployment/router.h"
 #include "launch/flags/server_args.h"
+#include "launch/fleet/fleet.h"
+#include "launch/fleet/fleet_file.h"
 #include "launch/serve/live/live_fleet.h"
 #include "launch/serve/live/live_request.h"
 #include "launch/serve/serve_args.h"
@@ -63,16 +68,20 @@ LiveDescription describe(const ServeArgs& args, const Deployment& deployment, co
           .speculative_num_draft_tokens = config.speculation.num_draft_tokens};
 }
 
-// Of all replicas, each of which is as `one`.
-LiveDescription describe_all(const ServeArgs& args, const Deployment& deployment, LiveDescription one) {
-  const std::uint32_t replicas = deployment.router.replicas;
-  if (replicas == 1) return one;
-  one.replicas = replicas;
-  one.dp_size = replicas;
-  one.max_total_num_tokens *= replicas;
-  one.max_running_requests *= replicas;
-  if (!args.server.router.given().empty()) one.router_policy = to_string(deployment.router.config.policy);
-  return one;
+// Of all replicas, behind a router that may be none.
+LiveDescription describe_all(const std::vector<LiveDescription>& each, std::string_view router_policy) {
+  LiveDescription all = each.front();
+  if (each.size() == 1) return all;
+  all.replicas = all.dp_size = static_cast<std::uint32_t>(each.size());
+  all.router_policy = router_policy;
+  all.max_total_num_tokens = all.max_running_requests = 0;
+  for (const LiveDescription& one : each) {
+    all.max_total_num_tokens += one.max_total_num_tokens;
+    all.max_running_requests += one.max_running_requests;
+    all.context_length = std::max(all.context_length, one.context_length);
+    if (all.hardware.find(one.hardware) == std::string::npos) all.hardware += " + " + one.hardware;
+  }
+  return all;
 }
 
 // What a client should know of the answers.
@@ -86,10 +95,12 @@ std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& 
   return notes;
 }
 
-ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const OpenedTokenizer& opened) {
+// `live`: of all replicas, of which `deployment` is the first one's.
+ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const OpenedTokenizer& opened,
+                   LiveDescription live) {
   ServerInfo info;
   const scheduler::SchedulerConfig& config = deployment.scheduler;
-  info.live = describe_all(args, deployment, describe(args, deployment, opened));
+  info.live = std::move(live);
   info.header = deployment.header;
   info.tokenizer_path = args.tokenizer_path.empty() ? args.server.model_path : args.tokenizer_path;
   info.weight_version = args.format.weight_version;
@@ -128,39 +139,34 @@ std::vector<std::uint32_t> eos_of(const Deployment& deployment, const Tokenizer&
   return {tokenizer.eos_ids().begin(), tokenizer.eos_ids().end()};
 }
 
-int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deployment& deployment) {
-  const auto began = std::chrono::steady_clock::now();
-  for (const std::string& note : deployment.notes) spdlog::info("{}", note);
-  for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
-  allow_descriptors();
+// What is served, of the model of `first`.
+struct LiveServers {
+  const Deployment& first;
+  std::vector<scheduler::FleetServer> servers;
+  LiveDescriptions descriptions;
+};
+
+// `check`: called now and then; throws where the servers cannot go on.
+int serve_live(const ServeArgs& args, const OpenedTokenizer& opened, LiveServers served,
+               std::chrono::steady_clock::time_point began, const std::function<void()>& check) {
+  const Deployment& deployment = served.first;
   const std::uint32_t vocab_size = deployment.model.vocab_size;
-  const OpenedTokenizer opened = open_tokenizer(tokenizer_folder(args), vocab_size);
-  const ServerInfo info = info_of(args, deployment, opened);
+  allow_descriptors();
+  const ServerInfo info = info_of(args, deployment, opened, served.descriptions.all);
   // A reader of token counts must know that they are estimates.
   for (const std::string& note : info.notes)
     spdlog::log(std::find(opened.notes.begin(), opened.notes.end(), note) == opened.notes.end()
                     ? spdlog::level::info
                     : spdlog::level::warn,
                 "{}", note);
-  if (deployment.router.replicas > 1 && !stage.alone())
-    throw_user_error(
-        "--dp-size {}: replicas are served by one process; leave mpirun out, it stands in for all GPUs",
-        deployment.router.replicas);
-  const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
-  const scheduler::FrontEndConfig front_end = serve_front_end(args, deployment);
-  const PricedReplicas replicas(deployment, executor.get());
-  std::vector<scheduler::FleetServer> servers = replicas.fleet().servers;
-  for (scheduler::FleetServer& server : servers) server.front_end = &front_end;
 
   // From here on a signal means: answer what has begun.
   const StopFlag::Unhurried unhurried;
   const WallClock clock(args.speedup);
-  LiveDescriptions descriptions{.each = {}, .all = info.live};
-  descriptions.all.startup_seconds =
+  served.descriptions.all.startup_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  descriptions.each.assign(servers.size(), describe(args, deployment, opened));
   LiveFleet fleet({.computes = args.server.numeric(), .max_queued_requests = args.max_queued_requests},
-                  servers, deployment.router.config, clock, descriptions);
+                  served.servers, deployment.router.config, clock, served.descriptions);
   FormatOptions format = args.format;
   format.tokenizer_note = tokenizer_note(info);
   ServeContext context{.fleet = fleet,
@@ -172,7 +178,7 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
                        .computes = args.server.numeric(),
                        .eos_ids = eos_of(deployment, *opened.tokenizer),
                        .vocab_size = vocab_size,
-                       .context_length = deployment.scheduler.context_length,
+                       .context_length = info.live.context_length,
                        .stream_interval = args.server.stream_interval,
                        .default_output_tokens = args.default_output_tokens,
                        .max_output_tokens = args.max_output_tokens,
@@ -194,7 +200,7 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
     fleet.run([&] {
       if (const auto now = std::chrono::steady_clock::now(); now - looked >= kLookAtRanks) {
         looked = now;
-        stage.check_alive();
+        check();
       }
       return drain.go_on();
     });
@@ -207,14 +213,78 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
   server.stop();
   service.stop();
   if (loss) throw rank::RankLost(*loss);
+  return all_answered ? kDone : kStoppedEarly;
+}
+
+void say_notes(const Deployment& deployment) {
+  for (const std::string& note : deployment.notes) spdlog::info("{}", note);
+  for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
+}
+
+int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deployment& deployment) {
+  const auto began = std::chrono::steady_clock::now();
+  say_notes(deployment);
+  if (deployment.router.replicas > 1 && !stage.alone())
+    throw_user_error(
+        "--dp-size {}: replicas are served by one process; leave mpirun out, it stands in for all GPUs",
+        deployment.router.replicas);
+  const OpenedTokenizer opened = open_tokenizer(tokenizer_folder(args), deployment.model.vocab_size);
+  const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
+  const scheduler::FrontEndConfig front_end = serve_front_end(args, deployment);
+  const PricedReplicas replicas(deployment, executor.get());
+  LiveServers served{.first = deployment, .servers = replicas.fleet().servers, .descriptions = {}};
+  for (scheduler::FleetServer& server : served.servers) {
+    server.front_end = &front_end;
+    served.descriptions.each.push_back(describe(args, deployment, opened));
+  }
+  served.descriptions.all =
+      describe_all(served.descriptions.each,
+                   args.server.router.given().empty() ? "" : to_string(deployment.router.config.policy));
+  const int status = serve_live(args, opened, std::move(served), began, [&] { stage.check_alive(); });
   executor->finish();
   for (const auto& other : replicas.executors()) other->finish();
-  return all_answered ? kDone : kStoppedEarly;
+  return status;
+}
+
+// Unequal servers: --fleet.
+int serve_fleet(const ServeArgs& asked, rank::MpiSession& session) {
+  const auto began = std::chrono::steady_clock::now();
+  if (session.num_processes() > 1)
+    throw_user_error("--fleet: is served by one process; leave mpirun out, it stands in for all GPUs");
+  const Fleet fleet =
+      resolve_fleet(read_fleet_file(asked.server.router.fleet), asked.server, /*loaded=*/false);
+  if (fleet.split())
+    throw_user_error("{}: prefill and decode: `tpsim serve` has no pairs of servers; they are of `tpsim run`",
+                     fleet.path);
+  if (!fleet.ignored_flags.empty())
+    spdlog::warn("{}: {}: of no meaning to a simulation", fleet.path, fmt::join(fleet.ignored_flags, ", "));
+  const Deployment& first = fleet.members.front().deployment;
+  ServeArgs args = asked;
+  args.server = fleet.members.front().args;
+  const OpenedTokenizer opened = open_tokenizer(tokenizer_folder(args), first.model.vocab_size);
+  std::deque<scheduler::FrontEndConfig> front_ends;
+  PricedReplicas replicas;
+  LiveServers served{.first = first, .servers = {}, .descriptions = {}};
+  for (const FleetMember& member : fleet.members) {
+    say_notes(member.deployment);
+    ServeArgs of = args;
+    of.server = member.args;
+    front_ends.push_back(serve_front_end(of, member.deployment));
+    replicas.add(member.deployment, member.count, front_ends.back());
+    served.descriptions.each.insert(served.descriptions.each.end(), member.count,
+                                    describe(of, member.deployment, opened));
+  }
+  served.servers = replicas.fleet().servers;
+  served.descriptions.all = describe_all(served.descriptions.each, to_string(first.router.config.policy));
+  const int status = serve_live(args, opened, std::move(served), began, [] {});
+  for (const auto& executor : replicas.executors()) executor->finish();
+  return status;
 }
 
 int serve(const ServeArgs& args, rank::MpiSession& session) {
   check_serve_args(args);
   set_up_logging(args.server, session.process() == 0);
+  if (!args.server.router.fleet.empty()) return serve_fleet(args, session);
   const std::vector<Deployment> deployments = resolve_deployments(args.server, /*compare=*/false);
   if (deployments.front().disaggregation.decode_side) refuse_replicas(deployments.front(), "serve");
   return run_on_ranks(args.server, deployments, session, [&](const Stage& stage) {
@@ -227,7 +297,10 @@ int serve(const ServeArgs& args, rank::MpiSession& session) {
 void add_serve_command(CLI::App& command, rank::MpiSession& session, Action& action) {
   add_flag_command<ServeArgs>(
       command, action, [](FlagSet& flags, ServeArgs& args) { declare_serve_flags(flags, args); },
-      [&session](ServeArgs& args, FlagSet&) { return serve(args, session); });
+      [&session](ServeArgs& args, FlagSet& flags) {
+        args.server.given = flags.given();
+        return serve(args, session);
+      });
 }
 
 }  // namespace tpsim::launch

@@ -1,5 +1,8 @@
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "launch/cli/flag_values.h"
 #include "launch/deployment/host.h"
@@ -66,6 +69,20 @@ void declare_limits(FlagSet& flags, ServeArgs& args) {
                   count(args.wire.threads, 1, 64));
 }
 
+// With --fleet a server's flags are of the file.
+void refuse_server_flags(const ServerArgs& args) {
+  CLI::App app;
+  FlagSet flags(app);
+  ServerArgs unused;
+  declare_deployment_flags(flags, unused);
+  const std::vector<std::string> of_server = flags.names(), of_load = load_flags();
+  for (const auto& [flag, value] : args.given)
+    if (std::ranges::find(of_server, flag) != of_server.end() &&
+        std::ranges::find(of_load, flag) == of_load.end())
+      throw_user_error("{}: is of a server; with --fleet it stands in the args of those that it is for",
+                       flag);
+}
+
 }  // namespace
 
 void declare_serve_flags(FlagSet& flags, ServeArgs& args) {
@@ -75,10 +92,15 @@ void declare_serve_flags(FlagSet& flags, ServeArgs& args) {
   declare_clock(flags, args);
   declare_limits(flags, args);
   declare_deployment_flags(flags, args.server);
+  flags.group("Fleet");
+  declare_fleet(flags, args.server.router);
 }
 
 void check_serve_args(const ServeArgs& args) {
-  check_deployment_args(args.server);
+  if (args.server.router.fleet.empty())
+    check_deployment_args(args.server);
+  else
+    refuse_server_flags(args.server);
   if (args.server.numeric() && args.speedup != 1)
     throw_user_error("--speedup {}: is for --executor modeled, numeric ranks take the time they take",
                      format_real(args.speedup));

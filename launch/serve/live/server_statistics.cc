@@ -194,7 +194,7 @@ void ServerStatistics::sample(double now) {
   }
   live_.gen_throughput = seconds > 0 ? generated / seconds : 0;
   live_.cache_hit_rate = prompt > 0 ? cached / prompt : 0;
-  live_.utilization = seconds > 0 ? std::min(busy / seconds, 1.0) : 0;
+  live_.utilization = seconds > 0 ? std::min(busy / seconds / live_.description.replicas, 1.0) : 0;
 }
 
 LiveStatistics ServerStatistics::snapshot(bool with_samples) const {

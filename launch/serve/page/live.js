@@ -16,7 +16,7 @@ const curves = [
   ["Time to first token", "ms, mean", [["TTFT", "--c0", s => s.ttft_ms > 0 ? s.ttft_ms : null]]],
   ["Inter-token latency", "ms, mean", [["ITL", "--c0", s => s.inter_token_ms > 0 ? s.inter_token_ms : null]]],
   ["Answers", "requests/s", [["finished", "--c2", rate("finished")], ["aborted", "--c1", rate("aborted")], ["rejected", "--c3", rate("rejected")]]],
-  ["Passes", "% of the time", [["GPUs busy", "--c0", s => s.seconds > 0 ? Math.min(100, 100 * s.gpu / s.seconds) : null]], { max: 100 }],
+  ["Passes", "% of the time", [["GPUs busy", "--c0", s => s.seconds > 0 ? Math.min(100, 100 * s.gpu / s.seconds / latest.description.replicas) : null]], { max: 100 }],
 ];
 const drawnCurves = [];
 function points(value) {
@@ -167,7 +167,8 @@ async function look() {
   if (document.hidden) return;  // nobody looks: the server has nothing to do
   let next = kEvery;
   try {
-    take(await ask());
+    const asked = replica, d = await ask();
+    if (asked === replica) take(d);
   } catch (error) {
     next = kRetry;
     notices([["The server cannot be asked.", error.message]]);

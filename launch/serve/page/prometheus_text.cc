@@ -286,8 +286,8 @@ class Metrics {
                &LiveStatistics::accepted_requests);
     of_replica("tpsim:replica_open_requests", "gauge", "Requests of a replica that have not ended.",
                &LiveStatistics::open_requests);
-    of_replica("tpsim:replica_prompt_tokens_total", "counter", "Prompt tokens that a replica was given.",
-               &LiveStatistics::prompt_tokens);
+    of_replica("tpsim:replica_prompt_tokens_total", "counter",
+               "Prompt tokens of requests that a replica has answered.", &LiveStatistics::prompt_tokens);
     of_replica("tpsim:replica_cached_tokens_total", "counter", "Prompt tokens of them that it had cached.",
                &LiveStatistics::cached_tokens);
     total("tpsim:merged_deltas_total", "Pieces of answers that went out together: a reader was slow.",

@@ -30,6 +30,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.page = subprocess.run([make_live, "page"], check=True, capture_output=True).stdout
         self.figures = json.loads(subprocess.run([make_live, "data"], check=True, capture_output=True).stdout)
         self.more, self.down, self.key, self.asked, self.sent = 0, False, None, [], []
+        self.replica = None  # that was asked for last
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def data(self, after):
@@ -56,8 +57,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if url.path == "/live/data":
             if server.key and self.headers.get("Authorization") != f"Bearer {server.key}":
                 return self.answer(401, "text/plain", b"no")
-            after = float(urllib.parse.parse_qs(url.query)["after"][0])
+            asked = urllib.parse.parse_qs(url.query)
+            after = float(asked["after"][0])
             server.asked.append(after)
+            server.replica = asked.get("replica", [None])[0]
             body = server.data(after)
             server.sent.append(len(body))
             return self.answer(200, "application/json", body)
@@ -164,6 +167,25 @@ class LivePage(unittest.TestCase):
         page.wait("/behind the wall clock/.test(document.querySelector('#notices').textContent)")  # 0.25 s
         self.server.figures["draining"] = True
         page.wait("/being shut down/.test(document.querySelector('#notices').textContent)")
+
+    def test_replicas(self):
+        self.assertTrue(self.open().value("document.querySelector('#fleet').hidden"))
+        self.server.figures["description"].update(replicas=2, router_policy="cache_aware")
+        self.server.figures["replicas"] = [
+            {"hardware": "h200-sxm", "accepted": 1000 + number, "finished": 5, "running": 3, "waiting": 0, "kv_used": 250,
+             "kv_pool": 1000, "prompt_tokens": 100, "cached_tokens": 40, "gen_throughput": 12.5, "utilization": 0.5}
+            for number in range(2)]
+        page = self.open()
+        page.wait("document.querySelectorAll('#replicas tr').length === 3")
+        self.assertIn("1: h200-sxm1,001530", page.value("document.querySelector('#replicas').textContent"))
+        self.assertIsNone(self.server.replica)
+        page.value("[...document.querySelectorAll('#which button')].find(b => b.textContent === '1').click()")
+        for _ in range(50):
+            if self.server.replica == "1":
+                break
+            time.sleep(0.1)
+        self.assertEqual(self.server.replica, "1")
+        self.check_quiet(page)
 
     def test_a_key(self):
         self.server.key = "secret"

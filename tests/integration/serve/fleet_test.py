@@ -90,6 +90,44 @@ class Fleet(ServerTest):
         self.assertEqual(len(json.loads(server.ask("GET", "/get_load")[1])), 2)
         self.assertEqual(len(server.info()["internal_states"]), 2)
 
+    def fleet_file(self, text):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "fleet.yaml")
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def test_unequal_servers_of_a_file(self):
+        path = self.fleet_file("router: --policy round_robin\nworkers:\n"
+                               "  - {count: 2, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
+                               "  - {hardware: l40s, args: --model-path llama-3.1-8b --context-length 8192}\n")
+        server = self.serve("--speedup", "20", deployment=["--fleet", path])
+        for _ in range(4):
+            self.assertEqual(server.ask("POST", "/generate", generate(4))[0], 200)
+        self.assertEqual(self.shares(server), [2, 1, 1])
+        page = json.loads(server.ask("GET", "/live/data")[1])
+        self.assertEqual([r["hardware"] for r in page["replicas"]], ["h200-sxm", "h200-sxm", "l40s"])
+        self.assertEqual(page["description"]["hardware"], "h200-sxm + l40s")
+        pools = [load["max_total_num_tokens"] for load in json.loads(server.ask("GET", "/v1/loads")[1])["loads"]]
+        self.assertEqual(pools[0], pools[1])
+        self.assertGreater(pools[1], pools[2])
+        self.assertEqual(page["description"]["max_total_num_tokens"], sum(pools))
+
+    def test_refusals(self):
+        pairs = self.fleet_file("router: --policy round_robin\n"
+                                "prefill:\n  - {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
+                                "decode:\n  - {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n")
+        for flags, sentence in ((["--fleet", pairs], "`tpsim serve` has no pairs of servers"),
+                                (["--fleet", "nowhere.yaml"], "--fleet nowhere.yaml: No such file"),
+                                (["--fleet", pairs, "--tp", "2"], "--tp-size: is of a server; with --fleet it stands in"),
+                                ([*DEPLOYMENT, "--dp-size", "2", "--pp-size", "2"], "--dp-size 2: --pp-size of several"),
+                                ([*DEPLOYMENT, "--router-policy", "random"], "--router-policy: needs replicas"),
+                                ([*DEPLOYMENT, "--pd-disaggregation"], "`tpsim serve` has no pairs of servers")):
+            with self.assertRaises(RuntimeError) as refused:
+                self.serve(deployment=flags)
+            self.assertIn(sentence, str(refused.exception))
+
     def test_the_end_answers_what_has_begun(self):
         server = self.serve_fleet("round_robin")
         answers = []
