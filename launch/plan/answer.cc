@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "launch/plan/ranking.h"
 #include "launch/report/comparison.h"
 #include "launch/report/comparison_table.h"
 #include "launch/report/text_table.h"
@@ -101,6 +102,21 @@ std::string nearly(const PlanQuestion& question, const GpuPlan& plan) {
   return text.empty() ? text
                       : fmt::format("\nDo not keep {} % within the levels:\n{}",
                                     format_real(100 * question.share), text);
+}
+
+// What speed hangs on and nobody knows.
+std::string assumed(const GpuPlan& plan) {
+  if (plan.assumptions.empty()) return "";
+  std::string text = "\nAssumed, for nobody said how many drafts are right (--speculative-accept-rates):\n";
+  for (const PlanAssumption& one : plan.assumptions) {
+    const auto at = std::ranges::find(plan.answer.shown, one.run) - plan.answer.shown.begin();
+    text += fmt::format("  {} keeps {:.2f} tokens of a step, {} ({})\n", at + 1, one.kept, one.acceptance.of,
+                        one.acceptance.source);
+    if (one.pays_from)
+      text += fmt::format("    pays from {:.2f} tokens on, against {}\n", *one.pays_from,
+                          setting_name(plan.report, plan.report.runs(one.against).settings()));
+  }
+  return text;
 }
 
 std::string searched(const PlanSpace& space, const PlanSearch& search) {
@@ -235,7 +251,7 @@ std::string plan_text(const PlanQuestion& question, const ServerArgs& args, cons
   }
   std::string text = no_server_lines(report) + to_text(table, colour);
   text += "\n* proposed   + on the Pareto front of tokens/s against latency; one of each layout\n";
-  text += "\n" + described + levels_sentence(question, args, plan) + nearly(question, plan);
+  text += "\n" + described + assumed(plan) + levels_sentence(question, args, plan) + nearly(question, plan);
   text += fmt::format("\nBest: {} ({})\n", setting_name(report, report.best_setting()), report.best_reason());
   text += certainty_line(report);
   const proto::RunReport& proposed = plan.proposed();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/deployment/acceptance.h"
 #include "launch/flags/server_args.h"
 #include "launch/plan/search.h"
 #include "launch/plan/space.h"
@@ -42,6 +43,15 @@ inline constexpr std::size_t kShown = 5;
 PlanAnswer answer_plan(const PlanQuestion& question, const PlanSpace& space,
                        const std::vector<std::size_t>& settings, const proto::ComparisonReport& report);
 
+// Acceptance that nobody stated, of a setting that drafts.
+struct PlanAssumption {
+  int run = 0;  // of the report
+  PublishedAcceptance acceptance;
+  double kept = 0;                  // tokens of a step, in the mean
+  std::optional<double> pays_from;  // the least of them with which it ranks before `against`
+  int against = 0;                  // the best run without a head
+};
+
 // The plan for one type of GPU.
 struct GpuPlan {
   std::string hardware;                 // as --hardware names it
@@ -50,7 +60,8 @@ struct GpuPlan {
   PlanSearch search;
   std::vector<std::size_t> settings;  // of the space, that of each run of the report
   proto::ComparisonReport report;
-  PlanAnswer answer;  // its order is not empty
+  PlanAnswer answer;                        // its order is not empty
+  std::vector<PlanAssumption> assumptions;  // of the runs that are shown
 
   const proto::RunReport& proposed() const { return report.runs(answer.order.front()); }
   // What bounds a run of the report, which keeps the ranks of few where runs are many.

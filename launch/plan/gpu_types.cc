@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "launch/plan/ranking.h"
 #include "launch/report/comparison.h"
 #include "launch/report/comparison_table.h"
 #include "launch/report/text_table.h"

@@ -20,8 +20,10 @@
 #include "launch/flags/server_args.h"
 #include "launch/plan/answer.h"
 #include "launch/plan/gpu_types.h"
+#include "launch/plan/heads.h"
 #include "launch/plan/manifests.h"
 #include "launch/plan/plan_json.h"
+#include "launch/plan/ranking.h"
 #include "launch/plan/search.h"
 #include "launch/plan/space.h"
 #include "launch/report/report_dir.h"
@@ -30,6 +32,7 @@
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
 #include "proto/base/text.h"
+#include "rank/config/model_config.h"
 #include "rank/cost/hardware.h"
 #include "rank/parallel/farm.h"
 
@@ -40,6 +43,7 @@ constexpr std::uint64_t kMostGpus = 1024;
 
 struct PlanArgs : ServerArgs {
   PlanQuestion question;
+  bool no_speculation = false;
   std::vector<std::string> hardware_list;  // one or more
   std::string write_dir;
 };
@@ -85,6 +89,9 @@ void declare(FlagSet& flags, PlanArgs& args) {
                   "writes launch.sh, compose.yaml and kubernetes.yaml for the proposed setting; none of them "
                   "may be there",
                   text(args.write_dir));
+  flags.add_switch("--no-speculation",
+                   "tries no speculative decoding; else the heads known for the model are tried",
+                   args.no_speculation);
   flags.add_switch("--explain", "prints how many settings cannot be carried out, by reason",
                    args.question.explain);
 }
@@ -138,18 +145,38 @@ void check(PlanArgs& args, const FlagSet& flags, rank::MpiSession& session) {
   check_server_args(one, /*compare=*/true);
 }
 
-// The plan for args.hardware.
-GpuPlan plan_gpu(PlanArgs& args, const FlagSet& flags, std::optional<double> cost, std::uint32_t threads) {
-  GpuPlan plan;
-  plan.hardware = args.hardware;
-  plan.gpu_hour_cost = cost;
-  plan.space = plan_space(flags, args, args.question.gpus);
-  {
-    ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), "plan", "settings");
-    // --pd-disaggregation that is given is false; see check(). Who settled --dp-size wants whole servers.
-    const bool pairs = !flags.given().contains("--pd-disaggregation") && !flags.given().contains("--dp-size");
-    plan.search = search_plan(args, plan.space, args.question.share, pairs, threads, progress);
+// What may be added to the space. --pd-disaggregation that is given is false; see check(). Who settled
+// --dp-size wants whole servers, and who gave --speculative-algorithm that one.
+PlanWishes wishes_of(const PlanArgs& args, const FlagSet& flags) {
+  PlanWishes wishes;
+  wishes.share = args.question.share;
+  wishes.pairs = !flags.given().contains("--pd-disaggregation") && !flags.given().contains("--dp-size");
+  if (!args.no_speculation && !flags.given().contains("--speculative-algorithm"))
+    wishes.heads = heads_for(rank::load_model_config(args.model_path));
+  return wishes;
+}
+
+// Of the runs that are shown; of the proposed one also, from which acceptance on it pays.
+std::vector<PlanAssumption> assumptions_of(const GpuPlan& plan, double share) {
+  std::vector<PlanAssumption> out;
+  const auto drafts = [&plan](int run) { return speculates(plan.setting_of(run)); };
+  const auto plain = std::ranges::find_if_not(plan.answer.order, drafts);
+  for (const int run : plan.answer.shown) {
+    const std::optional<PublishedAcceptance> acceptance = assumed_acceptance(plan.setting_of(run));
+    if (!acceptance) continue;
+    PlanAssumption& one = out.emplace_back(run, *acceptance, kept_tokens(plan.report.runs(run)));
+    if (run != plan.answer.order.front() || plain == plan.answer.order.end()) continue;
+    one.against = *plain;
+    one.pays_from =
+        pays_from(plan.setting_of(run), plan.report.runs(run), acceptance->rate, plan.report.runs(*plain),
+                  *plan.search.load, share, [] { return !StopFlag::requested(); });
+    if (StopFlag::requested()) throw Stopped();
   }
+  return out;
+}
+
+// Writes the report of the finalists, and answers by it.
+void report_plan(const PlanArgs& args, GpuPlan& plan) {
   ServerArgs silent = args;
   silent.quiet = true;
   if (args.hardware_list.size() > 1 && !args.report_dir.empty())
@@ -174,6 +201,20 @@ GpuPlan plan_gpu(PlanArgs& args, const FlagSet& flags, std::optional<double> cos
   plan.answer = answer_plan(args.question, plan.space, plan.settings, plan.report);
   if (plan.answer.order.empty())
     throw_user_error("--gpus: no setting can be compared: {}", plan.report.best_reason());
+}
+
+// The plan for args.hardware.
+GpuPlan plan_gpu(PlanArgs& args, const FlagSet& flags, std::optional<double> cost, std::uint32_t threads) {
+  GpuPlan plan;
+  plan.hardware = args.hardware;
+  plan.gpu_hour_cost = cost;
+  plan.space = plan_space(flags, args, args.question.gpus);
+  {
+    ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), "plan", "settings");
+    plan.search = search_plan(args, plan.space, wishes_of(args, flags), threads, progress);
+  }
+  report_plan(args, plan);
+  plan.assumptions = assumptions_of(plan, args.question.share);
   return plan;
 }
 

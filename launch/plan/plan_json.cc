@@ -1,5 +1,6 @@
 #include "launch/plan/plan_json.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "launch/plan/ranking.h"
 #include "launch/report/comparison.h"
 #include "launch/report/json_writer.h"
 #include "launch/simulation/launch_line.h"
@@ -31,15 +33,24 @@ Json row_of(const PlanQuestion& question, const GpuPlan& plan, int i) {
   for (const std::string_view name : kFigures) figures[std::string(name)] = whole.at(std::string(name));
   if (plan.gpu_hour_cost)
     figures["cost_per_million_tokens"] = cost_per_million_tokens(run, *plan.gpu_hour_cost);
-  return {{"hardware", plan.hardware},
-          {"flags", whole.at("settings")},
-          {"gpus", num_gpus(run)},
-          {"holds", holds(run, question.share)},
-          {"pareto", run.pareto()},
-          {"figures", std::move(figures)},
-          {"bands", run.has_error_bands() ? whole.at("error_bands").at("bands") : Json::array()},
-          {"bound_by", plan.bound_of_run(i)},
-          {"launch", launch_commands(plan.setting_of(i).args)}};
+  Json row = {{"hardware", plan.hardware},
+              {"flags", whole.at("settings")},
+              {"gpus", num_gpus(run)},
+              {"holds", holds(run, question.share)},
+              {"pareto", run.pareto()},
+              {"figures", std::move(figures)},
+              {"bands", run.has_error_bands() ? whole.at("error_bands").at("bands") : Json::array()},
+              {"bound_by", plan.bound_of_run(i)},
+              {"launch", launch_commands(plan.setting_of(i).args)}};
+  const auto assumed = std::ranges::find(plan.assumptions, i, &PlanAssumption::run);
+  if (assumed != plan.assumptions.end()) {
+    row["assumed_acceptance"] = {{"rate", assumed->acceptance.rate},
+                                 {"kept_tokens", assumed->kept},
+                                 {"of", assumed->acceptance.of},
+                                 {"source", assumed->acceptance.source}};
+    if (assumed->pays_from) row["assumed_acceptance"]["pays_from"] = *assumed->pays_from;
+  }
+  return row;
 }
 
 // How the plan of one type of GPU was found.

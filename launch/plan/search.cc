@@ -15,7 +15,9 @@
 #include <utility>
 
 #include "launch/deployment/images.h"
-#include "launch/report/comparison.h"
+#include "launch/plan/beginning.h"
+#include "launch/plan/heads.h"
+#include "launch/plan/ranking.h"
 #include "launch/simulation/goodput_search.h"
 #include "launch/simulation/parallel_loop.h"
 #include "launch/simulation/run_report.h"
@@ -58,37 +60,16 @@ double prefill_share_of(const std::vector<proto::RankReport>& ranks) {
   return all > 0 ? prefill / all : 0;
 }
 
-// Stops where a run's clock has gone beyond `deadline` seconds, or somebody asks for it.
-class Deadline : public scheduler::NoRecords {
- public:
-  Deadline(double deadline, const std::atomic<bool>& stop) : deadline_(deadline), stop_(stop) {}
-  bool on_progress(const scheduler::Progress& progress) override {
-    return !stop_ && (deadline_ <= 0 || progress.time <= deadline_);
-  }
-
- private:
-  const double deadline_;
-  const std::atomic<bool>& stop_;
-};
-
-// The first requests of a workload, which must outlive it.
-class Beginning : public Workload {
- public:
-  Beginning(const Workload& all, std::uint64_t requests)
-      : Workload(all.outline().name, all.outline().format, {}, [&all, requests] {
-          return [reader = all.read(), left = requests]() mutable {
-            if (left == 0) return std::shared_ptr<const scheduler::WorkloadRequest>();
-            --left;
-            return reader();
-          };
-        }) {}
-};
-
 class Search {
  public:
-  Search(const ServerArgs& args, PlanSpace& space, double share, bool pairs, std::uint32_t threads,
+  Search(const ServerArgs& args, PlanSpace& space, const PlanWishes& wishes, std::uint32_t threads,
          ProgressBar& progress)
-      : args_(args), space_(space), share_(share), pairs_(pairs), threads_(threads), progress_(progress) {}
+      : args_(args),
+        space_(space),
+        share_(wishes.share),
+        wishes_(wishes),
+        threads_(threads),
+        progress_(progress) {}
 
   PlanSearch run() {
     candidates_.resize(space_.settings.size());
@@ -101,6 +82,7 @@ class Search {
       if (last) break;
     }
     serve_all(left);
+    out_.load = std::move(all_);
     return std::move(out_);
   }
 
@@ -191,6 +173,22 @@ class Search {
     return kSlack * static_cast<double>(beginning().outline().requests) / best.request_goodput();
   }
 
+  // Settings serve the beginning for the first time; of equal ones the first has the report, whichever
+  // served.
+  void try_some(const std::vector<std::size_t>& settings, const std::map<std::uint32_t, double>& deadlines) {
+    each(settings, label(), [&](std::size_t i, const std::atomic<bool>& stop) {
+      const auto deadline = deadlines.find(space_.gpus[i]);
+      try_one(i, deadline == deadlines.end() ? 0 : deadline->second, /*claims=*/true, stop);
+    });
+    for (const std::size_t i : settings) {
+      const auto by = served_by_.find(candidates_[i].hash);
+      if (by == served_by_.end() || by->second <= i) continue;
+      std::swap(candidates_[i].report, candidates_[by->second].report);
+      std::swap(candidates_[i].prefill_share, candidates_[by->second].prefill_share);
+      by->second = i;
+    }
+  }
+
   // Every setting serves the beginning of the load. Returns those that are left.
   std::vector<std::size_t> try_all() {
     begin_with(kRounds.front());
@@ -200,76 +198,91 @@ class Search {
     for (std::size_t i = 0; i < candidates_.size(); ++i)
       (layouts.insert(space_.layouts[i] + std::to_string(space_.gpus[i])).second ? first : others)
           .push_back(i);
-    each(first, label(),
-         [this](std::size_t i, const std::atomic<bool>& stop) { try_one(i, 0, /*claims=*/true, stop); });
     std::map<std::uint32_t, double> deadlines;  // by GPUs
+    try_some(first, deadlines);
     for (const std::size_t i : first) {
       const double deadline = deadline_of(candidates_[i].report);
       double& known = deadlines[space_.gpus[i]];
       if (deadline > 0 && (known <= 0 || deadline < known)) known = deadline;
     }
-    const auto try_some = [&](const std::vector<std::size_t>& some) {
-      each(some, label(), [&](std::size_t i, const std::atomic<bool>& stop) {
-        try_one(i, deadlines.at(space_.gpus[i]), /*claims=*/true, stop);
-      });
-    };
     std::set<std::uint32_t> begun;
     for (const std::size_t i : first) begun.insert(space_.groups[i]);
     std::vector<std::size_t> leads;
     for (const std::size_t i : others) {
       if (begun.insert(space_.groups[i]).second) leads.push_back(i);
     }
-    try_some(leads);
+    try_some(leads, deadlines);
     const std::set<std::uint32_t> dropped = groups_to_pass_over();
     std::vector<std::size_t> rest;
     for (const std::size_t i : others) {
       if (std::ranges::find(leads, i) == leads.end() && !dropped.contains(space_.groups[i]))
         rest.push_back(i);
     }
-    try_some(rest);
-    if (pairs_) {
-      const std::size_t before = candidates_.size();
-      add_promising_pairs();
-      std::vector<std::size_t> pairs(candidates_.size() - before);
-      std::iota(pairs.begin(), pairs.end(), before);
-      try_some(pairs);
-    }
+    try_some(rest, deadlines);
+    const std::size_t before = candidates_.size();
+    if (wishes_.pairs) add_promising_pairs();
+    for (const PlanHead& head : wishes_.heads) add_promising_with(head);
+    candidates_.resize(space_.settings.size());
+    std::vector<std::size_t> added(candidates_.size() - before);
+    std::iota(added.begin(), added.end(), before);
+    try_some(added, deadlines);
     return those_left();
+  }
+
+  // Of the settings that served the beginning and `may`, for each number of GPUs, those of the best
+  // kAddedLayouts layouts: the best of each, and the best that leaves chunks and policy to SGLang. A setting
+  // for which add() says no is as if it were none, up to kTries of a layout.
+  void for_promising(const std::function<bool(std::size_t setting)>& may,
+                     const std::function<bool(std::size_t setting)>& add) {
+    constexpr std::size_t kTries = 4;
+    for (const std::uint32_t gpus : std::set<std::uint32_t>(space_.gpus.begin(), space_.gpus.end())) {
+      proto::ComparisonReport report;
+      std::vector<std::size_t> settings;
+      for (std::size_t i = 0; i < candidates_.size(); ++i) {
+        const Candidate& candidate = candidates_[i];
+        if (space_.gpus[i] != gpus || candidate.report.completed() == 0 || candidate.report.stopped_early() ||
+            !may(i))
+          continue;
+        *report.add_runs() = candidate.report;
+        settings.push_back(i);
+      }
+      std::set<std::string> layouts, plain;
+      std::map<std::string, std::size_t> refused;
+      for (const int rank : rank_runs(report, share_, settings.size())) {
+        const std::size_t i = settings[static_cast<std::size_t>(rank)];
+        const std::string layout = space_.layouts[i];
+        const bool known = layouts.contains(layout);
+        if (!known && layouts.size() == kAddedLayouts) continue;
+        // The first of a group leaves chunks and policy to SGLang.
+        const bool leads = i == 0 || space_.groups[i - 1] != space_.groups[i];
+        if (known && (!leads || plain.contains(layout))) continue;
+        if (refused[layout] == kTries) continue;
+        if (!add(i)) {
+          ++refused[layout];
+          continue;
+        }
+        layouts.insert(layout);
+        if (leads) plain.insert(layout);
+      }
+    }
   }
 
   // Pairs of what the best replicas are; see search_plan().
   void add_promising_pairs() {
-    const std::size_t settings = candidates_.size();
-    for (const std::uint32_t gpus : std::set<std::uint32_t>(space_.gpus.begin(), space_.gpus.end())) {
-      proto::ComparisonReport report;
-      std::vector<std::size_t> replicas;
-      for (std::size_t i = 0; i < settings; ++i) {
-        const Candidate& candidate = candidates_[i];
-        if (space_.gpus[i] != gpus || candidate.prefill_share <= 0 || candidate.report.stopped_early())
-          continue;
-        *report.add_runs() = candidate.report;
-        replicas.push_back(i);
-      }
-      std::set<std::string> layouts, plain;
-      for (const int rank : rank_runs(report, share_, replicas.size())) {
-        const std::size_t i = replicas[static_cast<std::size_t>(rank)];
-        const std::string& layout = space_.layouts[i];
-        const bool known = layouts.contains(layout);
-        if (!known && layouts.size() == kPairLayouts) continue;
-        // The first of a group leaves chunks and policy to SGLang.
-        const bool leads = i == 0 || space_.groups[i - 1] != space_.groups[i];
-        if (known && (!leads || plain.contains(layout))) continue;
-        layouts.insert(layout);
-        if (leads) plain.insert(layout);
-        const std::uint32_t servers = space_.settings[i].args.parallel.replicas();
-        const double prefill = candidates_[i].prefill_share * servers;
-        std::set<std::uint32_t> splits;
-        for (const double near : {std::floor(prefill), std::ceil(prefill)})
-          splits.insert(std::clamp(static_cast<std::uint32_t>(near), 1U, servers - 1));
-        for (const std::uint32_t split : splits) add_pairs(space_, i, split);
-      }
-    }
-    candidates_.resize(space_.settings.size());
+    for_promising([this](std::size_t i) { return candidates_[i].prefill_share > 0; },
+                  [this](std::size_t i) {
+                    const std::uint32_t servers = space_.settings[i].args.parallel.replicas();
+                    const double prefill = candidates_[i].prefill_share * servers;
+                    std::set<std::uint32_t> splits;
+                    for (const double near : {std::floor(prefill), std::ceil(prefill)})
+                      splits.insert(std::clamp(static_cast<std::uint32_t>(near), 1U, servers - 1));
+                    for (const std::uint32_t split : splits) add_pairs(space_, i, split);
+                    return true;
+                  });
+  }
+  void add_promising_with(const PlanHead& head) {
+    for_promising([](std::size_t) { return true; },
+                  [&](std::size_t i) { return add_with_head(space_, i, head); });
   }
 
   // Groups whose first setting served the beginning, and is none of the best.
@@ -383,7 +396,7 @@ class Search {
   const ServerArgs& args_;
   PlanSpace& space_;
   const double share_;
-  const bool pairs_;
+  const PlanWishes& wishes_;
   const std::uint32_t threads_;
   ProgressBar& progress_;
   std::unique_ptr<const Workload> all_, beginning_;
@@ -395,31 +408,9 @@ class Search {
 
 }  // namespace
 
-bool holds(const proto::RunReport& run, double share) {
-  if (run.has_max_goodput_search()) return run.max_goodput_search().outcome() != "unreachable";
-  return !run.has_goodput_share() || run.goodput_share() >= share;
-}
-
-std::vector<int> rank_runs(const proto::ComparisonReport& report, double share, std::size_t count) {
-  std::vector<const proto::RunReport*> holding, others;
-  for (const proto::RunReport* run : comparable_runs(report))
-    (holds(*run, share) ? holding : others).push_back(run);
-  std::vector<int> out;
-  for (std::vector<const proto::RunReport*>* const runs : {&holding, &others}) {
-    while (!runs->empty() && out.size() < count) {
-      const proto::RunReport* const best = choose_among(report, *runs).best;
-      for (int i = 0; i < report.runs_size(); ++i) {
-        if (&report.runs(i) == best) out.push_back(i);
-      }
-      std::erase(*runs, best);
-    }
-  }
-  return out;
-}
-
-PlanSearch search_plan(const ServerArgs& args, PlanSpace& space, double share, bool pairs,
+PlanSearch search_plan(const ServerArgs& args, PlanSpace& space, const PlanWishes& wishes,
                        std::uint32_t threads, ProgressBar& progress) {
-  return Search(args, space, share, pairs, threads, progress).run();
+  return Search(args, space, wishes, threads, progress).run();
 }
 
 }  // namespace tpsim::launch

@@ -5,13 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "launch/cli/terminal.h"
 #include "launch/flags/server_args.h"
+#include "launch/plan/heads.h"
 #include "launch/plan/space.h"
 #include "proto/report.pb.h"
+#include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
 
@@ -29,7 +32,15 @@ struct PlanSearch {
     std::size_t setting = 0;  // of the space
     proto::RunReport report;  // of all of the load
   };
-  std::vector<Finalist> finalists;  // in the order of the space
+  std::vector<Finalist> finalists;                          // in the order of the space
+  std::shared_ptr<const scheduler::StreamedWorkload> load;  // all of it
+};
+
+// What a search is told beside its space.
+struct PlanWishes {
+  double share = 1;             // of requests within their service levels, where there are levels
+  bool pairs = false;           // adds servers that prefill and servers that decode
+  std::vector<PlanHead> heads;  // adds settings that draft with each of them
 };
 
 // Searches `space` on `threads` threads of this process. The first setting of each group, and all of the best
@@ -41,19 +52,13 @@ struct PlanSearch {
 // rank_runs(); the outcome does not depend on `threads`. Throws UserError where no setting can be carried
 // out, Stopped after a signal.
 //
-// With `pairs`, servers that prefill and servers that decode are added to the space, and searched with the
-// rest, where replicas are in it: for each number of GPUs those of the best kPairLayouts layouts of replicas,
-// the best setting of each and the best that leaves chunks and policy to SGLang. As many servers prefill as
-// prefills take of the replicas' time, rounded down and up.
-inline constexpr std::size_t kFinalists = 16, kGroups = 48, kPairLayouts = 3;
-PlanSearch search_plan(const ServerArgs& args, PlanSpace& space, double share, bool pairs,
+// With wishes.pairs, servers that prefill and servers that decode are added to the space, and searched with
+// the rest, where replicas are in it: for each number of GPUs those of the best kAddedLayouts layouts of
+// replicas, the best setting of each and the best that leaves chunks and policy to SGLang. As many servers
+// prefill as prefills take of the replicas' time, rounded down and up. In the same way what add_with_head()
+// makes of the best layouts of whole servers is added for each of wishes.heads.
+inline constexpr std::size_t kFinalists = 16, kGroups = 48, kAddedLayouts = 3;
+PlanSearch search_plan(const ServerArgs& args, PlanSpace& space, const PlanWishes& wishes,
                        std::uint32_t threads, ProgressBar& progress);
-
-// Positions of the first `count` of the report's runs, best first: those whose share of requests within the
-// service levels is at least `share` before others, each of the two by the rule of choose_among(). Runs that
-// may not be compared are left out. `share`: of no meaning without service levels.
-std::vector<int> rank_runs(const proto::ComparisonReport& report, double share, std::size_t count);
-// Whether the run keeps `share` of its requests within the service levels; without any, it does.
-bool holds(const proto::RunReport& run, double share);
 
 }  // namespace tpsim::launch

@@ -173,6 +173,22 @@ std::vector<FlagValues> plan_layouts(const FlagSet& flags, std::uint32_t gpus, b
   return out;
 }
 
+void add_setting(PlanSpace& space, std::size_t like, Setting setting,
+                 const std::vector<std::pair<std::string, std::string>>& flags, std::string layout) {
+  for (const auto& [flag, value] : flags) {
+    setting.args.given[flag] = value;
+    setting.values[axis_name(flag)] = value;
+    if (std::ranges::find(space.axes.axes(), axis_name(flag), &proto::SweepAxis::flag) ==
+        space.axes.axes().end())
+      space.axes.add_axes()->set_flag(axis_name(flag));
+  }
+  note_values(setting.values, space.axes);
+  space.groups.push_back(1 + *std::ranges::max_element(space.groups));
+  space.gpus.push_back(space.gpus[like]);
+  space.layouts.push_back(std::move(layout));
+  space.settings.push_back(std::move(setting));
+}
+
 void add_pairs(PlanSpace& space, std::size_t replicas, std::uint32_t prefill) {
   Setting setting = space.settings[replicas];
   ServerArgs& args = setting.args;
@@ -188,27 +204,17 @@ void add_pairs(PlanSpace& space, std::size_t replicas, std::uint32_t prefill) {
     args.enable_mixed_chunk = false;
     args.given.erase("--enable-mixed-chunk");
   }
-  const std::array<std::pair<std::string, std::string>, 3> split = {{{"--pd-disaggregation", "true"},
-                                                                     {"--prefill", std::to_string(prefill)},
-                                                                     {"--decode", std::to_string(decode)}}};
   std::string layout = "--pd-disaggregation";
   for (const std::string_view flag : kLayoutFlags) {
     const auto value = args.given.find(std::string(flag));
     if (value != args.given.end() && flag != "--router-policy")
       layout += fmt::format(" {} {}", flag, value->second);
   }
-  for (const auto& [flag, value] : split) {
-    args.given[flag] = value;
-    setting.values[axis_name(flag)] = value;
-    if (std::ranges::find(space.axes.axes(), axis_name(flag), &proto::SweepAxis::flag) ==
-        space.axes.axes().end())
-      space.axes.add_axes()->set_flag(axis_name(flag));
-  }
-  note_values(setting.values, space.axes);
-  space.groups.push_back(1 + *std::ranges::max_element(space.groups));
-  space.gpus.push_back(space.gpus[replicas]);
-  space.layouts.push_back(std::move(layout));
-  space.settings.push_back(std::move(setting));
+  add_setting(space, replicas, std::move(setting),
+              {{"--pd-disaggregation", "true"},
+               {"--prefill", std::to_string(prefill)},
+               {"--decode", std::to_string(decode)}},
+              std::move(layout));
 }
 
 PlanSpace plan_space(const FlagSet& flags, ServerArgs& args, const std::vector<std::uint32_t>& gpus) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/cli/flag_set.h"
@@ -40,6 +41,11 @@ std::vector<FlagValues> plan_layouts(const FlagSet& flags, std::uint32_t gpus, b
 // given; a list that was given for any other flag is an axis, too. `args`, into which `flags` read, is left
 // as it was. Throws UserError where nothing can be shared out so, and for more than kMaxPlanned.
 PlanSpace plan_space(const FlagSet& flags, ServerArgs& args, const std::vector<std::uint32_t>& gpus);
+
+// Adds `setting`, a changed copy of setting `like` of the space, with `flags` of its own and those that it
+// has; alone in its group.
+void add_setting(PlanSpace& space, std::size_t like, Setting setting,
+                 const std::vector<std::pair<std::string, std::string>>& flags, std::string layout);
 
 // Adds setting `replicas` of the space, whose servers stand behind a router, with `prefill` of its servers
 // that prefill and the others that decode (--pd-disaggregation). REQUIRES: 0 < prefill < its replicas.

@@ -26,10 +26,6 @@ namespace {
 
 constexpr const char* kFlag = "--speculative-draft-model-path";
 
-bool has_next_layer(const ModelConfig& model) {
-  return model.num_nextn_predict_layers != 0 && model.facts.next_layer;
-}
-
 // An architecture that is such a head.
 std::string_view example_of(DraftHead head) {
   for (const ModelFamily* family : model_families()) {
@@ -140,6 +136,10 @@ void read_eagle3(const std::string& path, const ModelConfig& target, DraftModel&
 }
 
 }  // namespace
+
+bool has_next_layer(const ModelConfig& model) {
+  return model.num_nextn_predict_layers != 0 && model.facts.next_layer;
+}
 
 std::uint32_t DraftModel::joined(bool extends) const {
   switch (kind) {

@@ -42,6 +42,9 @@ struct DraftModel {
   bool wide_qkv() const { return kind == DraftKind::kEagle3; }
 };
 
+// Whether the model's checkpoint brings a layer for the next token.
+bool has_next_layer(const ModelConfig& model);
+
 // `algorithm`: "EAGLE", "EAGLE3" or "STANDALONE". `path` as --speculative-draft-model-path: a folder, a model
 // or a head of the catalogue, or its Hugging Face id; empty: the target's own layer for the next token.
 // Throws UserError for what cannot draft for `target`.

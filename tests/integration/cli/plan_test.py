@@ -84,7 +84,7 @@ class Plan(CommandLine):
         self.assertEqual(made.returncode, 0, made.stderr)
         load = ["--trace", trace, "--slo", "ttft:500", "tpot:12"]
         plan, _ = self.plan("--attention-backends", "fa3,triton", "--chunked-prefill-size", "1024,8192",
-                            "--pd-disaggregation=false", load=load)
+                            "--pd-disaggregation=false", "--no-speculation", load=load)
         self.assertGreater(len(plan["hardware"][0]["searched"]["rounds"]), 1)
         tried = []
         layouts = [["--tp-size", "2"], ["--tp-size", "1", "--pp-size", "2"],
@@ -149,7 +149,7 @@ class Plan(CommandLine):
         # Levels that one of them alone keeps.
         tight = [*LOAD, "--slo", "ttft:1000", "tpot:10"]
         plan, done = self.plan(*words, "--gpu-hour-cost", "1,9", "--slo-share", "0.9", "--dp-size", "1",
-                               hardware="h100-sxm,h200-sxm", load=tight)
+                               "--no-speculation", hardware="h100-sxm,h200-sxm", load=tight)
         self.assertEqual([best["hardware"] for best in plan["best"] if best["holds"]][0], "h200-sxm")
         self.assertIn("\nh100-sxm: does not hold: ", done.stdout)
 
@@ -221,6 +221,39 @@ class Plan(CommandLine):
             if "attn_dp_size" in best["flags"]:
                 self.run_of(best["launch"][0], (*LOAD[:-1], "2", *LEVELS))
                 break
+
+    def test_speculation_where_a_head_is_known(self):
+        """A layer of the model's own, and a head that was published; the answer says what it hangs on, and from where on it
+        pays is between two runs of which one is better than the best without a head and one is not."""
+        words = ("--attention-backends", "fa3", "--chunked-prefill-size", "8192", "--schedule-policy", "fcfs", "--tp-size")
+        load = (*LOAD[:-1], "2", *LEVELS)
+        for model, gpus, algorithm, head in (("deepseek-v3", "8", "NEXTN", None),
+                                             ("llama-3.1-8b", "1", "EAGLE3", "lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B")):
+            plan, done = self.plan(*words, gpus, model=model, gpus=gpus, load=load)
+            best = plan["best"][0]
+            self.assertEqual(best["flags"]["speculative_algorithm"], algorithm)
+            self.assertEqual(best["flags"].get("speculative_draft_model_path"), head)
+            assumed = best["assumed_acceptance"]
+            self.assertIn(f"\n  1 keeps {assumed['kept_tokens']:.2f} tokens of a step, {assumed['of']} ", done.stdout)
+            self.assertIn(f"\n    pays from {assumed['pays_from']:.2f} tokens on, against ", done.stdout)
+            self.assertTrue(1 < assumed["pays_from"] < assumed["kept_tokens"])
+            self.assertNotIn("accept", best["launch"][0])
+            run = self.run_of(best["launch"][0], load)
+            self.assertEqual({name: run[name] for name in best["figures"]}, best["figures"])
+            plain = next(row for row in plan["best"] if "speculative_algorithm" not in row["flags"])
+            self.assertNotIn("assumed_acceptance", plain)
+            none_right = self.run_of(best["launch"][0] + " --speculative-accept-rates 0", load)
+            latency = "mean_e2e_latency_ms"
+            self.assertLess(best["figures"][latency], plain["figures"][latency])
+            self.assertLess(plain["figures"][latency], none_right[latency])
+        without, done = self.plan(*words, "1", "--no-speculation", gpus="1", load=load)
+        self.assertIn(plain["figures"], [best["figures"] for best in without["best"]])
+        self.assertNotIn("peculati", done.stdout)
+        given, _ = self.plan(*words, "1", "--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", head,
+                             "--speculative-accept-rates", "0.5", gpus="1", load=load)
+        for best in given["best"]:
+            self.assertIn(" --speculative-algorithm EAGLE3 ", best["launch"][0])
+            self.assertNotIn("assumed_acceptance", best)
 
     def test_refusals(self):
         base = ["plan", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", *LOAD]

@@ -10,10 +10,13 @@
 #include <vector>
 
 #include "launch/plan/answer.h"
+#include "launch/plan/heads.h"
+#include "launch/plan/ranking.h"
 #include "launch/plan/search.h"
 #include "launch/plan/space.h"
 #include "launch/report/comparison.h"
 #include "proto/base/error.h"
+#include "rank/config/model_config.h"
 
 namespace tpsim::launch::plan_test {
 namespace {
@@ -97,6 +100,46 @@ TEST(PlanSpace, IsTheProductAndLeavesTheArgumentsAsTheyWere) {
   };
   EXPECT_THAT(refused({"--model-path", "llama-3.1-8b", "--tp-size", "3"}),
               testing::StartsWith("--gpus 8: cannot be shared out"));
+}
+
+TEST(PlanHeads, AreTheModelsOwnLayerAndThoseOfTheCatalogue) {
+  const auto heads = [](const std::string& model) {
+    std::vector<std::string> out;
+    for (const PlanHead& head : heads_for(rank::load_model_config(model)))
+      out.push_back(head.algorithm + " " + head.path);
+    return out;
+  };
+  for (const char* model : {"deepseek-v3", "glm-4.5", "qwen3-next-80b-a3b"})
+    EXPECT_THAT(heads(model), testing::ElementsAre("NEXTN "));
+  EXPECT_THAT(heads("llama-3.1-8b"), testing::ElementsAre(testing::StartsWith("EAGLE3 lmsys/")));
+  EXPECT_TRUE(heads("phi-4").empty());
+}
+
+TEST(PlanHeads, DraftInAsManyWaysAsAreDocumentedWhereTheyCan) {
+  Parsed parsed({"--model-path", "deepseek-v3", "--attention-backends", "fa3,torch_native",
+                 "--chunked-prefill-size", "512", "--schedule-policy", "fcfs", "--enable-mixed-chunk=false",
+                 "--tp-size", "8", "--ep-size", "1"});
+  PlanSpace space = plan_space(parsed.flags, parsed.args, {8});
+  const std::size_t before = space.settings.size();
+  EXPECT_TRUE(add_with_head(space, 0, {"NEXTN", ""}));
+  ASSERT_EQ(space.settings.size(), before + 4);
+  EXPECT_FALSE(speculates(space.settings[0]));
+  for (std::size_t i = before; i < space.settings.size(); ++i) {
+    const Setting& setting = space.settings[i];
+    EXPECT_TRUE(speculates(setting));
+    EXPECT_NEAR(assumed_acceptance(setting)->rate, 0.8, 0.1);
+    EXPECT_EQ(setting.args.given.at("--speculative-algorithm"), "NEXTN");
+    EXPECT_EQ(setting.args.given.contains("--speculative-num-steps"), i > before);
+    EXPECT_EQ(space.layouts[i], space.layouts[0] + " --speculative-algorithm NEXTN");
+  }
+  // What cannot draft is one setting that is refused.
+  const auto cannot = std::ranges::find_if(space.settings, [](const Setting& setting) {
+    return setting.values.at("attention_backends") == "torch_native";
+  });
+  ASSERT_NE(cannot, space.settings.end());
+  EXPECT_FALSE(
+      add_with_head(space, static_cast<std::size_t>(cannot - space.settings.begin()), {"NEXTN", ""}));
+  EXPECT_EQ(space.settings.size(), before + 5);
 }
 
 proto::RunReport& add_run(proto::ComparisonReport& report, const std::string& chunk, double goodput,
