@@ -38,8 +38,8 @@ void divide(kvcache::PageRun run, std::uint32_t block, const Pages& pages, const
 }  // namespace
 
 std::uint32_t PageCounts::add(kvcache::PageRun run) {
-  if (pages_.data() == nullptr) [[unlikely]] {
-    pages_ = ZeroedArray<std::uint16_t>(num_pages_);
+  if (blocks_.data() == nullptr) [[unlikely]] {
+    own_ = ZeroedArray<std::uint32_t>(num_pages_ / kBlock + 1);
     blocks_ = ZeroedArray<std::uint16_t>(num_pages_ / kBlock + 1);
     named_ = ZeroedArray<std::uint16_t>(num_pages_ / kBlock + 1);
   }
@@ -58,27 +58,47 @@ std::uint32_t PageCounts::remove(kvcache::PageRun run) {
   return gone;
 }
 
+std::uint16_t* PageCounts::own(std::uint32_t block) {
+  std::uint32_t& place = own_.data()[block];
+  if (place == 0 && free_.empty()) {
+    counts_.resize(counts_.size() + kBlock);
+    place = static_cast<std::uint32_t>(counts_.size() / kBlock);
+  } else if (place == 0) {
+    place = free_.back();
+    free_.pop_back();
+  }
+  return counts_.data() + std::size_t{place - 1} * kBlock;
+}
+
+void PageCounts::unname(std::uint32_t block, std::uint32_t zeros) {
+  std::uint16_t& named = named_.data()[block];
+  named = static_cast<std::uint16_t>(named - zeros);
+  if (named != 0) return;
+  free_.push_back(own_.data()[block]);
+  own_.data()[block] = 0;
+}
+
 // Pages of one block.
 std::uint32_t PageCounts::add_pages(std::uint32_t first, std::uint32_t count) {
   const std::uint32_t block = first / kBlock;
-  const std::uint32_t zeros = change(pages_.data() + first, count, /*zero=*/0, /*step=*/1);
+  const std::uint32_t zeros = change(own(block) + first % kBlock, count, /*zero=*/0, /*step=*/1);
   named_.data()[block] = static_cast<std::uint16_t>(named_.data()[block] + zeros);
   return blocks_.data()[block] == 0 ? zeros : 0;
 }
 
 std::uint32_t PageCounts::remove_pages(std::uint32_t first, std::uint32_t count) {
   const std::uint32_t block = first / kBlock;
-  std::uint16_t* const pages = pages_.data() + first;
+  std::uint16_t* const block_pages = own(block);
+  std::uint16_t* const pages = block_pages + first % kBlock;
   std::uint16_t& blocks = blocks_.data()[block];
-  std::uint16_t& named = named_.data()[block];
   if (blocks != 0 && std::find(pages, pages + count, 0) != pages + count) {
     // Some page is named with its block only: one of the block's times becomes one of each page.
-    change(pages_.data() + std::size_t{block} * kBlock, kBlock, 0, 1);
-    named = kBlock;
+    change(block_pages, kBlock, 0, 1);
+    named_.data()[block] = kBlock;
     --blocks;
   }
   const std::uint32_t zeros = change(pages, count, /*zero=*/1, kMinusOne);
-  named = static_cast<std::uint16_t>(named - zeros);
+  unname(block, zeros);
   return blocks == 0 ? zeros : 0;
 }
 
@@ -104,9 +124,8 @@ std::uint32_t PageCounts::remove_blocks(std::uint32_t first, std::uint32_t count
       blocks[i] = 0;
       gone += kBlock - named[i];
     } else {  // it was named in parts
-      const std::uint32_t zeros =
-          change(pages_.data() + std::size_t{first + i} * kBlock, kBlock, /*zero=*/1, kMinusOne);
-      named[i] = static_cast<std::uint16_t>(named[i] - zeros);
+      const std::uint32_t zeros = change(own(first + i), kBlock, /*zero=*/1, kMinusOne);
+      unname(first + i, zeros);
       gone += zeros;
     }
   }

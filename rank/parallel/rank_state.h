@@ -26,10 +26,12 @@ struct RankStateConfig {
 };
 
 // How often each page of a pool is named. Long runs of pages come and go with every request, so 64 neighbours
-// are a block: a run counts once for each block that it covers, and page by page at its two ends only.
+// are a block: a run counts once for each block that it covers, and page by page at its two ends only. Counts
+// of single pages are kept of blocks that have some, a few hundred of a pool's ten thousands: a thousand
+// replicas of a fleet have a pool each.
 //
 // Invariants: a page is named as often as its own count and its block's say together; named_ of a block is
-// the number of its pages whose own count is not 0.
+// the number of its pages whose own count is not 0, and where it is 0 the block has no counts of its own.
 class PageCounts {
  public:
   // REQUIRES: no page is ever named more than 65535 times.
@@ -43,9 +45,10 @@ class PageCounts {
   template <typename Archive>
   void serialize(Archive& archive) {
     const std::uint32_t blocks = num_pages_ / kBlock + 1;
-    archive.array(pages_, num_pages_);
     archive.array(blocks_, blocks);
     archive.array(named_, blocks);
+    archive.array(own_, blocks);
+    archive(counts_, free_);
   }
 
  private:
@@ -56,11 +59,18 @@ class PageCounts {
   std::uint32_t remove_pages(std::uint32_t first, std::uint32_t count);
   std::uint32_t remove_blocks(std::uint32_t first, std::uint32_t count);
 
+  // Of the pages of `block`; all 0 where it had none.
+  std::uint16_t* own(std::uint32_t block);
+  // `zeros` more pages of `block` have none of their own.
+  void unname(std::uint32_t block, std::uint32_t zeros);
+
   std::uint32_t num_pages_;
-  // Made with the first page.
-  ZeroedArray<std::uint16_t> pages_;
+  // Of each block; made with the first page.
   ZeroedArray<std::uint16_t> blocks_;
   ZeroedArray<std::uint16_t> named_;
+  ZeroedArray<std::uint32_t> own_;     // where in counts_ its pages' own are, after one; 0: it has none
+  std::vector<std::uint16_t> counts_;  // kBlock of each block that has some
+  std::vector<std::uint32_t> free_;    // places in counts_, after one, that no block has
 };
 
 // Invariants: a request is at most once in the decode set; decode_set()[i] has decode_seq_lens()[i] tokens,
