@@ -1,6 +1,7 @@
 #include "rank/config/catalogue_models.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -37,22 +38,32 @@ Json draft(const std::string& name) { return Json::parse(*catalogue::find(kKind,
 
 std::string catalogue_key(const std::string& name) {
   std::string key = to_lower(name);
+  const bool by_nvidia = key.starts_with("nvidia/");
   for (const std::string_view publisher :
-       {"meta-llama/", "qwen/",     "mistralai/", "tinyllama/",  "deepseek-ai/", "zai-org/",
-        "moonshotai/", "openai/",   "google/",    "microsoft/",  "nvidia/",      "opengvlab/",
-        "minimaxai/",  "internlm/", "liquidai/",  "stepfun-ai/", "xiaomimimo/",  "inclusionai/",
-        "poolside/",   "baidu/",    "tencent/",   "zhipuai/",    "redhatai/",    "quanttrio/",
-        "amd/",        "meta-"}) {
+       {"meta-llama/",   "qwen/",        "mistralai/",      "tinyllama/",    "deepseek-ai/",   "zai-org/",
+        "moonshotai/",   "openai/",      "google/",         "microsoft/",    "nvidia/",        "opengvlab/",
+        "minimaxai/",    "internlm/",    "liquidai/",       "stepfun-ai/",   "xiaomimimo/",    "inclusionai/",
+        "poolside/",     "baidu/",       "tencent/",        "zhipuai/",      "redhatai/",      "quanttrio/",
+        "amd/",          "codellama/",   "lmsys/",          "01-ai/",        "huggingfacetb/", "unsloth/",
+        "nousresearch/", "neuralmagic/", "hugging-quants/", "casperhansen/", "meta-"}) {
     if (key.starts_with(publisher)) key.erase(0, publisher.size());
   }
   for (const std::string_view part : {"-instruct", "-base", "-v0.3", "-chat-v1.0", "-2512"}) {
     const std::size_t at = key.find(part);
     if (at != std::string::npos) key.erase(at, part.size());
   }
-  for (const std::string_view end : {"-chat", "-it", "-pt"}) {
+  for (const std::string_view end : {"-hf", "-chat", "-it", "-pt"}) {
     if (key.ends_with(end)) key.erase(key.size() - end.size());
   }
   const Json* const release = find_release(key);
+  // ModelOpt's checkpoints: other scales than others' of the same ending, and FP4 is NVFP4.
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kModelOpt = {
+      {{"-fp8", "-modelopt-fp8"}, {"-fp4", "-nvfp4"}, {"-fp4-v2", "-nvfp4"}, {"-nvfp4-v2", "-nvfp4"}}};
+  for (const auto& [end, meant] : kModelOpt) {
+    if (!by_nvidia || release != nullptr || !key.ends_with(end)) continue;
+    key.replace(key.size() - end.size(), end.size(), meant);
+    break;
+  }
   return release != nullptr && release->size() == 1 ? release->at("of").get<std::string>() : key;
 }
 

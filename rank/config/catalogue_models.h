@@ -10,7 +10,8 @@
 
 namespace tpsim::rank {
 
-// "meta-llama/Llama-3.1-70B-Instruct" → "llama-3.1-70b". Only the publishers' own names, so that a path that
+// "meta-llama/Llama-3.1-70B-Instruct" → "llama-3.1-70b". Only the publishers' own names, and those of a
+// few who publish the same config.json again or a quantised form of it, so that a path that
 // does not exist is not taken for a model of the catalogue, and only those whose config.json is the
 // catalogue's: of Mistral 7B that is v0.3.
 std::string catalogue_key(const std::string& name);

@@ -47,6 +47,7 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "deepseek-v4-pro",
                                              "ernie-4.5-0.3b",
                                              "ernie-4.5-21b-a3b",
+                                             "gemma-2-9b",
                                              "gemma-3-27b",
                                              "gemma-4-31b",
                                              "glm-4.5",
@@ -154,6 +155,21 @@ TEST(ModelCatalogue, ReleasesAreTheModelWithAFewKeysChanged) {
   EXPECT_EQ(load_model_config("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8").quantization.method, "fp8");
   EXPECT_EQ(load_model_config("zai-org/GLM-5-FP8").quantization.method, "fp8");
   EXPECT_EQ(load_model_config("nvidia/DeepSeek-R1-FP4").quantization.method, "modelopt_fp4");
+  // Others publish a model again as it is, or quantised in their own way.
+  EXPECT_EQ(load_model_config("unsloth/Llama-3.1-8B-Instruct").name, "llama-3.1-8b");
+  EXPECT_EQ(load_model_config("NousResearch/Meta-Llama-3-8B-Instruct").name, "llama-3-8b");
+  EXPECT_EQ(load_model_config("nvidia/DeepSeek-R1-0528-FP4-v2").quantization.method, "modelopt_fp4");
+  EXPECT_EQ(load_model_config("nvidia/Llama-3.1-405B-Instruct-FP4").quantization.method, "modelopt_fp4");
+  EXPECT_EQ(load_model_config("lmsys/gpt-oss-20b-bf16").quantization.method, "");
+  for (const auto& [id, method] : {std::pair("nvidia/Llama-3.3-70B-Instruct-FP8", "modelopt"),
+                                   {"RedHatAI/Llama-3.3-70B-Instruct-FP8", "fp8"},
+                                   {"neuralmagic/Meta-Llama-3.1-70B-Instruct-FP8", "fp8"},
+                                   {"RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic", "compressed-tensors"},
+                                   {"RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16", "gptq"},
+                                   {"hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "awq"}}) {
+    EXPECT_EQ(load_model_config(id).quantization.method.substr(0, std::string_view(method).size()), method)
+        << id;
+  }
 }
 
 // Sizes of the checkpoints on Hugging Face (total_size of their index files), in 10^9 bytes.

@@ -85,7 +85,28 @@ TEST(Shard, WeightBytesAreThePublishedParameters) {
                                         {"llama-3.3-70b", 70.55e9},
                                         {"gemma-3-27b", 27.0e9},
                                         {"mistral-small", 23.57e9},
-                                        {"phi-4", 14.66e9}}) {
+                                        {"phi-4", 14.66e9},
+                                        {"meta-llama/Llama-2-7b-chat-hf", 6.738e9},
+                                        {"meta-llama/Llama-2-13b-chat-hf", 13.016e9},
+                                        {"meta-llama/Llama-2-70b-chat-hf", 68.977e9},
+                                        {"codellama/CodeLlama-34b-Instruct-hf", 33.744e9},
+                                        {"meta-llama/Meta-Llama-3-8B-Instruct", 8.03e9},
+                                        {"meta-llama/Llama-3.2-1B-Instruct", 1.236e9},
+                                        {"Qwen/Qwen2.5-0.5B-Instruct", 0.494e9},
+                                        {"Qwen/Qwen2.5-1.5B-Instruct", 1.544e9},
+                                        {"Qwen/Qwen2.5-3B-Instruct", 3.086e9},
+                                        {"Qwen/Qwen2.5-14B-Instruct", 14.77e9},
+                                        {"deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", 1.777e9},
+                                        {"google/gemma-2-2b-it", 2.614e9},
+                                        {"google/gemma-2-9b-it", 9.242e9},
+                                        {"google/gemma-2-27b-it", 27.227e9},
+                                        {"google/gemma-3-4b-it", 3.88e9},
+                                        {"google/gemma-3-12b-it", 11.766e9},
+                                        {"mistralai/Mistral-Nemo-Instruct-2407", 12.248e9},
+                                        {"mistralai/Mixtral-8x22B-Instruct-v0.1", 140.63e9},
+                                        {"microsoft/Phi-3-mini-4k-instruct", 3.821e9},
+                                        {"01-ai/Yi-34B-Chat", 34.389e9},
+                                        {"HuggingFaceTB/SmolLM2-1.7B-Instruct", 1.711e9}}) {
     EXPECT_NEAR(parameters(name) / published, 1, 0.01) << name << " " << parameters(name);
   }
 }
