@@ -15,6 +15,17 @@ void check_word(std::string_view flag, const std::string& value, const Words& ch
   if (std::find(choices.begin(), choices.end(), value) == choices.end()) refuse_choice(flag, value, choices);
 }
 
+FlagSet::ReadList name_list(std::vector<std::string>& target) {
+  return [&target](std::string_view flag, const std::vector<std::string>& values) {
+    for (const std::string& value : values) {
+      for (const std::string& name : split_list(value)) {
+        if (name.empty()) throw_user_error("{}: has an empty name", flag);
+        target.push_back(name);
+      }
+    }
+  };
+}
+
 void check_text(std::string_view flag, const std::string& value) {
   if (value.empty()) throw_user_error("{}: the value is empty", flag);
 }

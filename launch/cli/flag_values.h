@@ -79,6 +79,9 @@ FlagSet::ReadValue text(T& target) {
   };
 }
 
+// Names with commas between them, added to `target`: of a flag that takes a list.
+FlagSet::ReadList name_list(std::vector<std::string>& target);
+
 template <typename T>
 FlagSet::ReadValue count(T& target, std::uint64_t min, std::uint64_t max = kMaxCount) {
   return [&target, min, max](std::string_view flag, const std::string& value) {

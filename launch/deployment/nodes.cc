@@ -6,11 +6,10 @@
 #include <string>
 
 #include "proto/base/error.h"
+#include "rank/cost/hardware.h"
 
 namespace tpsim::launch {
 namespace {
-
-constexpr std::uint32_t kOfOneHost = 8;  // an HGX board, an MI300X platform, a PCIe server
 
 // SGLang gives a node whole stages, or a stage whole nodes.
 bool divides(std::uint32_t nodes, std::uint32_t tp, std::uint32_t pp) {
@@ -32,7 +31,7 @@ std::uint32_t nodes_of(const ServerArgs& args, const proto::HardwareProfile& har
                        *args.parallel.nnodes);
     return 1;
   }
-  const std::uint32_t room = hardware.gpus_per_node() > 0 ? hardware.gpus_per_node() : kOfOneHost;
+  const std::uint32_t room = rank::gpus_of_node(hardware);
   if (const auto asked = args.parallel.nnodes) {
     if (!divides(*asked, tp, pp))
       throw_user_error("--nnodes {}: does not share out the ranks of {}; use a number that does", *asked,
@@ -67,8 +66,7 @@ void place_on_nodes(const ServerArgs& args, proto::HardwareProfile& hardware, Pa
   hardware.set_gpus_per_node(args.tp_size / std::max(nodes / pp, 1U));
   say(parallel.notes,
       "--nnodes {}: {} GPUs a node, joined by a network of {:.0f} GB/s a GPU ({}); no server over several "
-      "nodes "
-      "was measured",
+      "nodes was measured",
       nodes, args.tp_size * pp / nodes, hardware.network().bandwidth() / 1e9, hardware.network().source());
 }
 

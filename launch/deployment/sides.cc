@@ -8,6 +8,7 @@
 #include "launch/deployment/router.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
+#include "rank/cost/hardware.h"
 
 namespace tpsim::launch {
 namespace {
@@ -71,7 +72,7 @@ std::string link_of(const DisaggregationArgs& args, const Deployment& prefill, c
   const std::string within = hardware.nvlink() ? "nvlink" : "pcie";
   const std::uint32_t gpus =
       args.prefill * prefill.ranks.num_ranks() + args.decode * decode.ranks.num_ranks();
-  const std::uint32_t node = hardware.gpus_per_node() > 0 ? hardware.gpus_per_node() : 8;
+  const std::uint32_t node = rank::gpus_of_node(hardware);
   if (!args.kv_link.empty()) {
     if (args.kv_link == "nvlink" && within != "nvlink")
       throw_user_error("--kv-link nvlink: {} has none; use pcie or network", hardware.name());

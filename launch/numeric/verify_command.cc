@@ -20,7 +20,6 @@
 #include "launch/numeric/verify.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "proto/base/text.h"
 #include "rank/config/shard.h"
 
 namespace tpsim::launch {
@@ -38,14 +37,7 @@ void declare_flags(FlagSet& flags, VerifyArgs& args) {
   flags.group("Verification");
   flags.add_list("--attention-backends", "LIST",
                  "all, or backends and PREFILL+DECODE pairs, for example fa3,flashinfer+triton (default all)",
-                 [&args](std::string_view flag, const std::vector<std::string>& values) {
-                   for (const std::string& value : values) {
-                     for (const std::string& name : split_list(value)) {
-                       if (name.empty()) throw_user_error("{}: has an empty name", flag);
-                       args.backends.push_back(name);
-                     }
-                   }
-                 });
+                 name_list(args.backends));
   flags.add_value("--prompts", "FILE",
                   "JSONL of prompts, {\"prompt_ids\": [1, 2, 3]} a line (default: seeded random ones that "
                   "share prefixes)",

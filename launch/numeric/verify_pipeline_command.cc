@@ -43,14 +43,7 @@ void declare_pipeline_flags(FlagSet& flags, VerifyPipelineArgs& args) {
   flags.add_list(
       "--attention-backends", "LIST",
       "all that are computed and need no --attention-backend-config, or names: fa,sage_attn (default all)",
-      [&args](std::string_view flag, const std::vector<std::string>& values) {
-        for (const std::string& value : values) {
-          for (const std::string& name : split_list(value)) {
-            if (name.empty()) throw_user_error("{}: has an empty name", flag);
-            args.backends.push_back(name);
-          }
-        }
-      });
+      name_list(args.backends));
   flags.add_value("--attention-backend-config", "CONFIG", "of the one backend that is named: KEY=VALUE,...",
                   text(args.plan.backend_config));
   flags.add_value(

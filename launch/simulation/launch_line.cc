@@ -160,11 +160,9 @@ std::vector<std::string> router_flags(const std::map<std::string, std::string>& 
   return words;
 }
 
-// GPUs that stand in one host.
+// GPUs that stand in one host, whose commands are printed together; a node of more is several trays.
 std::uint32_t gpus_of_host(const ServerArgs& args) {
-  constexpr std::uint32_t kOfOneHost = 8;
-  const std::uint32_t gpus = rank::load_hardware(args.hardware).gpus_per_node();
-  return gpus > 0 && gpus < kOfOneHost ? gpus : kOfOneHost;
+  return std::min(8U, rank::gpus_of_node(rank::load_hardware(args.hardware)));
 }
 
 // `command` for each of a server's nodes, host`first` and those behind it.

@@ -88,26 +88,22 @@ KernelCost OperatorCosts::all_reduce(double bytes, std::uint32_t gpus) const {
   return uses_custom_all_reduce(bytes, gpus) ? custom_all_reduce(bytes, gpus) : nccl_all_reduce(bytes, gpus);
 }
 
-KernelCost OperatorCosts::all_gather(double bytes_per_gpu, std::uint32_t gpus) const {
+KernelCost OperatorCosts::gathered(Collective kind, double bytes, std::uint32_t gpus) const {
   if (gpus <= 1) return {};
-  const double bytes = bytes_per_gpu * gpus;
-  if (const std::uint32_t count = nodes(gpus); count > 1) {
-    // All but what the node's own ranks began with comes in over the NICs and is shared out inside.
-    const std::uint32_t own = gpus / count;
-    const double within = own > 1 ? collective_seconds(Collective::kAllGather, bytes, own) : 0;
-    return {across_nodes(within, gather_network(bytes, gpus), count), 0, bytes, 1};
-  }
-  return {collective_seconds(Collective::kAllGather, bytes, gpus), 0, bytes, 1};
+  const std::uint32_t count = nodes(gpus);
+  if (count == 1) return {collective_seconds(kind, bytes, gpus), 0, bytes, 1};
+  // All but what the node's own ranks began with comes in over the NICs and is shared out inside.
+  const std::uint32_t own = gpus / count;
+  const double within = own > 1 ? collective_seconds(kind, bytes, own) : 0;
+  return {across_nodes(within, gather_network(bytes, gpus), count), 0, bytes, 1};
+}
+
+KernelCost OperatorCosts::all_gather(double bytes_per_gpu, std::uint32_t gpus) const {
+  return gathered(Collective::kAllGather, bytes_per_gpu * gpus, gpus);
 }
 
 KernelCost OperatorCosts::reduce_scatter(double bytes, std::uint32_t gpus) const {
-  if (gpus <= 1) return {};
-  if (const std::uint32_t count = nodes(gpus); count > 1) {
-    const std::uint32_t own = gpus / count;
-    const double within = own > 1 ? collective_seconds(Collective::kReduceScatter, bytes, own) : 0;
-    return {across_nodes(within, gather_network(bytes, gpus), count), 0, bytes, 1};
-  }
-  return {collective_seconds(Collective::kReduceScatter, bytes, gpus), 0, bytes, 1};
+  return gathered(Collective::kReduceScatter, bytes, gpus);
 }
 
 KernelCost OperatorCosts::all_to_all(double bytes, std::uint32_t gpus) const {

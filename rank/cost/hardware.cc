@@ -202,6 +202,10 @@ proto::HardwareProfile load_hardware(const std::string& hardware) {
 
 proto::HostProfile load_host(const std::string& hardware) { return made_of(text_of(hardware), whole_host); }
 
+std::uint32_t gpus_of_node(const proto::HardwareProfile& profile) {
+  return profile.gpus_per_node() > 0 ? profile.gpus_per_node() : 8;
+}
+
 const proto::ConstantFit* find_constant_fit(const proto::HardwareProfile& profile,
                                             std::string_view constant) {
   for (const proto::ConstantFit& fit : profile.constant_fits()) {

@@ -31,6 +31,8 @@ std::vector<std::string> hardware_catalogue();
 // rank/catalogue/hosts, or a .json file of the same form beside it; else the machine of H200s that was
 // measured. Throws UserError, as load_hardware() does.
 proto::HostProfile load_host(const std::string& hardware);
+// GPUs that one node has: what its file says, else the 8 of an HGX board, an MI300X platform, a PCIe server.
+std::uint32_t gpus_of_node(const proto::HardwareProfile& profile);
 // How a constant of `profile` was measured; null: it was not measured.
 const proto::ConstantFit* find_constant_fit(const proto::HardwareProfile& profile, std::string_view constant);
 

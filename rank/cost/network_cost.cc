@@ -64,6 +64,7 @@ KernelCost OperatorCosts::network_send(double bytes) const {
 KernelCost OperatorCosts::expert_exchange(double bytes, double network, std::uint32_t nodes,
                                           bool low_latency) const {
   KernelCost cost = expert_exchange(bytes, low_latency);
+  if (nodes == 1) return cost;
   const double line = profile_.network().bandwidth();
   const double between = low_latency ? kLowLatencySeconds + network / line
                                      : profile_.network().latency_seconds() +

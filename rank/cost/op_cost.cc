@@ -7,6 +7,7 @@
 
 #include "attention/gpu_generation.h"
 #include "rank/cost/grouped_experts.h"
+#include "rank/cost/hardware.h"
 #include "rank/cost/triton_kernels.h"
 
 namespace tpsim::rank {
@@ -141,7 +142,7 @@ OperatorCosts::OperatorCosts(const proto::HardwareProfile& profile)
       link_(profile.link_bandwidth()),
       multiprocessors_(profile.multiprocessors()),
       nvlink_(profile.nvlink()),
-      node_gpus_(profile.gpus_per_node() > 0 ? profile.gpus_per_node() : 8) {
+      node_gpus_(gpus_of_node(profile)) {
   const auto known = [&profile](std::string_view name) {
     return find_efficiency(profile, name) == nullptr ? std::nullopt
                                                      : std::optional(operator_coefficients(profile, name));

@@ -161,8 +161,8 @@ class OperatorCosts {
   double gather_network(double bytes, std::uint32_t gpus) const;
   // From a GPU of one node to one of another.
   KernelCost network_send(double bytes) const;
-  // expert_exchange() of ranks on `nodes` nodes, `network` bytes of which each GPU sends to other nodes; the
-  // kernels for throughput pass a token on to its own node's ranks in the same way.
+  // expert_exchange() of ranks on `nodes` nodes (1: as below), `network` bytes of which each GPU sends to
+  // other nodes; the kernels for throughput pass a token on to its own node's ranks in the same way.
   KernelCost expert_exchange(double bytes, double network, std::uint32_t nodes, bool low_latency) const;
   // From one GPU to another: as NCCL's all-to-all of two, which is made of such sends.
   KernelCost send(double bytes) const;
@@ -231,6 +231,8 @@ class OperatorCosts {
   double collective_physics(Collective kind, double bytes, std::uint32_t gpus) const;
   double sent(Collective kind, double bytes, std::uint32_t gpus) const;
   double collective_seconds(Collective kind, double bytes, std::uint32_t gpus) const;
+  // An all-gather that ends with `bytes`, or the reduce-scatter that begins with them.
+  KernelCost gathered(Collective kind, double bytes, std::uint32_t gpus) const;
   // Seconds of a collective that takes `within` inside a node and puts `network` bytes on each GPU's NIC.
   double across_nodes(double within, double network, std::uint32_t nodes) const;
 

@@ -156,11 +156,8 @@ void Communication::expert_exchange(const PassRows& rows, double layers, std::ve
   const double crossing = tokens * (low ? top_k : n * (1 - power(1 - 1 / n, model_.moe.top_k))) * (n - 1) / n;
   for (const double each : {hidden + hidden / 128 * 4, hidden * 2}) {
     const double bytes = away * each;
-    if (nodes > 1)
-      out.push_back(
-          {costs_.expert_exchange(bytes, crossing * each, nodes, low), bytes, layers, crossing * each});
-    else
-      out.push_back({costs_.expert_exchange(bytes, low), bytes, layers});
+    out.push_back(
+        {costs_.expert_exchange(bytes, crossing * each, nodes, low), bytes, layers, crossing * each});
   }
 }
 

@@ -140,12 +140,15 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   const auto other = [&](double elements, double times) {
     add(&Dense::other, costs_.elementwise(elements * kElement), times);
   };
+  const auto count_sent = [&dense](const Communication::Exchange& one) {
+    dense.communicated += one.sent * one.times;
+    dense.network += one.network * one.times;
+    if (one.network > 0) dense.network_seconds += one.cost.seconds * one.times;
+  };
   const auto exchange = [&](const std::vector<Communication::Exchange>& exchanges) {
     for (const Communication::Exchange& one : exchanges) {
       add(&Dense::collective, one.cost, one.times);
-      dense.communicated += one.sent * one.times;
-      dense.network += one.network * one.times;
-      if (one.network > 0) dense.network_seconds += one.cost.seconds * one.times;
+      count_sent(one);
       dense.in_place += one.in_place ? one.times : 0;
     }
   };
@@ -292,9 +295,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     dense.receive += one.cost.seconds * one.times;
   for (const Communication::Exchange& one : communication.send(rows, hands_selection_over_)) {
     dense.send += one.cost.seconds * one.times;
-    dense.communicated += one.sent * one.times;
-    dense.network += one.network * one.times;
-    if (one.network > 0) dense.network_seconds += one.cost.seconds * one.times;
+    count_sent(one);
   }
   dense.issued = dense.launches;
   if (model_.is_mla()) dense.issued += kMlaIssued * layers;

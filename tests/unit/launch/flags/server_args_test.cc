@@ -148,8 +148,7 @@ TEST(ServerArgs, RefusesInOneSentence) {
       {{"word"}, "word: `tpsim run` takes flags only, see `tpsim run --help`"},
       {{"--enable-mixed-chunk", "true"},
        "true: `tpsim run` takes flags only, and a switch its value behind =, as in --flag=true, see `tpsim "
-       "run "
-       "--help`"},
+       "run --help`"},
       {{"--tp", "0"}, "--tp-size 0: must be a whole number from 1 to 1024"},
       {{"--tp", "-8"}, "--tp-size -8: must be a whole number from 1 to 1024"},
       {{"--tp", "eight"}, "--tp-size eight: must be a whole number from 1 to 1024"},
