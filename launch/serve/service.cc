@@ -251,9 +251,10 @@ void Service::answer_tokens(Call call, std::string (*answer)(const ServeContext&
 
 void Service::on_health(Call call) { respond(call, {.status = context_.draining ? 503U : 200U, .body = ""}); }
 
-// One token where nothing runs; where something does, the server has shown that it lives.
+// One token where nothing runs; where something does, the server has shown that it lives. A router asks no
+// worker.
 void Service::on_health_generate(Call call) {
-  if (context_.draining || context_.fleet.open_requests() > 0) {
+  if (context_.draining || routed() || context_.fleet.open_requests() > 0) {
     on_health(std::move(call));
     return;
   }

@@ -43,6 +43,7 @@ class ServedByAFleet : public Served {
 
 TEST_F(ServedByAFleet, RoundRobinGoesRound) {
   start_fleet(scheduler::RouterPolicy::kRoundRobin);
+  EXPECT_EQ(client().ask("GET", "/health_generate").status, 200U);  // no worker's turn
   for (int i = 0; i < 7; ++i) EXPECT_EQ(generate({1, 2, 3}).status, 200U);
   EXPECT_EQ(shares(), (std::vector<std::uint64_t>{3, 2, 2}));
   wait_until_idle();
