@@ -10,6 +10,7 @@
 
 #include "kvcache/pools/pool.h"
 #include "scheduler/disaggregation/config.h"
+#include "scheduler/elastic/config.h"
 #include "scheduler/hicache/hicache_config.h"
 #include "scheduler/records.h"
 #include "scheduler/releases/sglang_release.h"
@@ -198,6 +199,7 @@ struct LoadConfig {
   FrontEndConfig front_end;  // of each replica
   RouterConfig router;       // where there are several; of prefill servers, where these are apart
   RouterConfig decode_router;
+  ElasticConfig elastic;  // of several servers, none of which only prefills
 };
 
 }  // namespace tpsim::scheduler

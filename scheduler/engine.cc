@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,20 +19,23 @@
 #include "scheduler/config.h"
 #include "scheduler/disaggregation/kv_link.h"
 #include "scheduler/due_times.h"
+#include "scheduler/elastic/elastic.h"
 #include "scheduler/fleet.h"
+#include "scheduler/flights.h"
 #include "scheduler/load.h"
 #include "scheduler/records.h"
 #include "scheduler/replica.h"
 #include "scheduler/req.h"
 #include "scheduler/router/router.h"
 #include "scheduler/run_recorder.h"
+#include "scheduler/slowable_executor.h"
 #include "scheduler/warm_up.h"
 
 namespace tpsim::scheduler {
 namespace {
 
 // Replicas, one source, the virtual clock: whichever comes first happens first.
-class Run {
+class Run final : ElasticServers {
  public:
   Run(const Fleet& fleet, const LoadConfig& load, const StreamedWorkload& workload, RunObserver& observer,
       Checkpoints* checkpoints)
@@ -50,6 +54,11 @@ class Run {
         workers_.push_back(std::make_unique<Worker>(
             *this, static_cast<std::uint32_t>(workers_.size()), *server.config,
             server.front_end ? *server.front_end : load.front_end, *server.executor));
+    if (load.elastic.enabled()) {
+      std::vector<ReplicaStart> starts;
+      for (const FleetServer& server : fleet.servers) starts.push_back(server.start);
+      elastic_.emplace(load.elastic, starts);
+    }
     if (fleet.decode.empty()) return;
     decoders_.emplace(*this, load.decode_router, servers_.size,
                       static_cast<std::uint32_t>(fleet.decode.size()));
@@ -65,8 +74,9 @@ class Run {
     }
     const StopFlag::Writing results;  // a long run has millions of samples to sort
     std::vector<const Replica*> replicas;
-    for (const auto& worker : workers_) replicas.push_back(&worker->replica);
+    for (const auto& worker : workers_) replicas.push_back(&*worker->replica);
     proto::RunReport report = recorder_.report(replicas, stopped_);
+    if (elastic_) elastic_->write(last_event_, report);
     if (load_.turns() > 0) {
       report.set_session_mode(offer_.session_mode == SessionMode::kClosed ? "closed" : "timestamps");
       report.set_turns(load_.turns());
@@ -85,7 +95,10 @@ class Run {
       return std::span(run.in_flight_).subspan(first, size);
     }
     Load load(std::size_t replica) const override {
-      return run.workers_[first + replica]->replica.schedulers().load();
+      return run.workers_[first + replica]->replica->schedulers().load();
+    }
+    std::span<const std::uint32_t> available() const override {
+      return run.elastic_ ? run.elastic_->available() : std::span<const std::uint32_t>();
     }
     std::uint32_t choose(const RequestSource::Sent& sent) const {
       if (router == nullptr) return first;
@@ -104,16 +117,21 @@ class Run {
   struct Worker final : ReplicaEvents {
     Worker(Run& run, std::uint32_t number, const SchedulerConfig& config, const FrontEndConfig& front_end,
            Executor& executor)
-        : run(run), number(number), replica(config, front_end, executor, *this) {}
+        : run(run), number(number), config(config), front_end(front_end), executor(executor) {
+      begin_anew();
+    }
+    void begin_anew() { replica.emplace(config, front_end, executor, *this); }
 
-    bool more_to_come() const override { return run.source_->next_time() != RequestSource::kNever; }
+    bool more_to_come() const override {
+      return std::min(run.source_->next_time(), run.flights_.next_time()) != RequestSource::kNever;
+    }
     void on_inter_token(double gap, std::uint32_t count) override {
       run.recorder_.on_inter_token(gap, count);
     }
     void on_step(const StepRecord& step, double gpu_seconds, bool computed) override {
       StepRecord record = step;
       record.replica = number;
-      run.on_step(record, gpu_seconds, computed, replica.now());
+      run.on_step(record, gpu_seconds, computed, replica->now());
     }
     void on_finished(const Req& req, RequestState state, const char* because, double time) override {
       run.on_finished(req, state, because, time, number);
@@ -122,7 +140,10 @@ class Run {
 
     Run& run;
     const std::uint32_t number;
-    Replica replica;
+    const SchedulerConfig& config;
+    const FrontEndConfig& front_end;
+    SlowableExecutor executor;
+    std::optional<Replica> replica;  // always one; another one after it died or was off
   };
 
   void on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) {
@@ -157,14 +178,96 @@ class Run {
     }
     source_->on_finished(req.id, time);
     --in_flight_[worker];
-    recorder_.on_finished(req, state, time, worker, prefiller);
+    if (!elastic()) {
+      recorder_.on_finished(req, state, time, worker, prefiller);
+      return;
+    }
+    recorder_.on_finished(req, state, time, worker, std::nullopt, flights_.at(req.id).first.time);
+    flights_.erase(req.id);
+    if (state == RequestState::kCompleted) elastic_->on_success(worker, time);
+    if (in_flight_[worker] == 0) elastic_->on_idle(worker, time);
   }
 
-  Replica& replica(std::uint32_t worker) { return workers_[worker]->replica; }
+  // Whether replicas may die, come and go now.
+  bool elastic() const { return elastic_.has_value() && !recorder_.warming_up(); }
+
+  // The router tries to send a request at `now`.
+  void attempt(Flights::Flight& flight, double now) {
+    RequestSource::Sent sent = flight.first;
+    sent.time = now;
+    if (elastic_->look_for_available(now).empty()) {
+      try_again(flight, now);
+      return;
+    }
+    flight.replica = servers_.choose(sent);
+    if (!elastic_->alive(flight.replica)) {
+      elastic_->on_failure(flight.replica, now);
+      try_again(flight, now);
+      return;
+    }
+    observer_.on_routed({sent.id, now, flight.replica, std::nullopt, in_flight_});
+    ++in_flight_[flight.replica];
+    replica(flight.replica).submit(sent);
+    look_again(flight.replica);
+  }
+
+  void try_again(Flights::Flight& flight, double now) {
+    if (const std::optional<double> pause = elastic_->backoff(++flight.failed)) {
+      flights_.wait_until(now + *pause, flight.first.id);
+    } else {
+      lose(unserved(flight.first), now, /*begun=*/false);
+    }
+  }
+
+  // Its client gets an error.
+  void lose(const Req& req, double time, bool begun) {
+    const Flights::Flight flight = flights_.at(req.id);
+    flights_.erase(req.id);
+    elastic_->on_lost(begun);
+    recorder_.on_finished(req, RequestState::kFailed, time, flight.replica, std::nullopt, flight.first.time);
+    source_->on_finished(req.id, time);
+  }
+
+  // The round that was under way is the last. An answer that had begun for its client is lost, other requests
+  // are tried again.
+  void on_death(std::uint32_t worker, double time) override {
+    const double now = std::max(time, replica(worker).now());
+    for (const Req* req : replica(worker).schedulers().unfinished())
+      if (req->first_token_time > 0 && req->first_token_time <= now) lose(*req, now, /*begun=*/true);
+    const std::vector<std::uint64_t> unanswered = flights_.with(worker);
+    in_flight_[worker] = 0;
+    begin_anew(worker);
+    for (const std::uint64_t id : unanswered) {
+      elastic_->on_failure(worker, now);
+      try_again(flights_.at(id), now);
+    }
+  }
+  void on_start(std::uint32_t worker) override { begin_anew(worker); }
+  void begin_anew(std::uint32_t worker) {
+    recorder_.retire(worker, replica(worker));
+    workers_[worker]->executor.restart();
+    workers_[worker]->begin_anew();
+    look_again(worker);
+  }
+  void set_slowdown(std::uint32_t worker, double factor) override {
+    workers_[worker]->executor.set_factor(factor);
+  }
+  double metric(std::uint32_t worker, AutoscaleMetric metric) const override {
+    if (metric == AutoscaleMetric::kQueue) return static_cast<double>(in_flight_[worker]);
+    return workers_[worker]->replica->schedulers().totals().pools[kvcache::kKvPool].usage();
+  }
+  bool busy(std::uint32_t worker) const override { return in_flight_[worker] > 0; }
+
+  Replica& replica(std::uint32_t worker) { return *workers_[worker]->replica; }
   void look_again(std::uint32_t worker) { due_.set(worker, replica(worker).next_event_time()); }
 
   // Prefill and decode servers get a request at the same time, as from SGLang's router, and find each other.
   void send(const RequestSource::Sent& sent) {
+    if (elastic()) {
+      attempt(flights_.add(sent), sent.time);
+      return;
+    }
+    if (elastic_) elastic_->look_for_available(0);
     const std::uint32_t worker = servers_.choose(sent);
     std::optional<std::uint32_t> decodes;
     if (links_) decodes = decoders_->choose(sent);
@@ -221,9 +324,18 @@ class Run {
   void serve(RequestSource& source, std::uint64_t& early) {
     source_ = &source;
     Checkpoints* const checkpoints = recorder_.warming_up() ? nullptr : checkpoints_;
-    for (std::uint32_t i = 0; i < workers_.size(); ++i) due_.set(i, workers_[i]->replica.next_event_time());
-    while (!stopped_ && std::min(source.next_time(), due_.time()) != RequestSource::kNever) {
-      if (source.next_time() <= due_.time()) {
+    for (std::uint32_t i = 0; i < workers_.size(); ++i) look_again(i);
+    while (!stopped_) {
+      const double next = std::min({source.next_time(), flights_.next_time(), due_.time()});
+      if (next == RequestSource::kNever) break;
+      if (elastic() && elastic_->next_time() <= next) {
+        elastic_->advance(*this);
+        continue;
+      }
+      last_event_ = next;
+      if (flights_.next_time() == next) {
+        attempt(flights_.pop(), next);
+      } else if (source.next_time() <= due_.time()) {
         const RequestSource::Sent sent = source.pop();
         early += sent.early ? 1 : 0;
         send(sent);
@@ -239,7 +351,7 @@ class Run {
   }
 
   // What a resumed run goes on with. REQUIRES: not between warm-up and run; one replica.
-  auto state() { return std::tie(load_, workers_.front()->replica, recorder_, early_turns_); }
+  auto state() { return std::tie(load_, *workers_.front()->replica, recorder_, early_turns_); }
 
   void save() {
     checkpoints_->save([this](StateWriter& out) { std::apply(out, state()); });
@@ -266,9 +378,9 @@ class Run {
     serve(load, early);
     if (stopped_) return;
     for (const auto& worker : workers_) {
-      if (offer_.flush_cache) worker->replica.flush_cache();
-      recorder_.end_warm_up(worker->number, worker->replica.schedulers());
-      worker->replica.restart_clock();
+      if (offer_.flush_cache) worker->replica->flush_cache();
+      recorder_.end_warm_up(worker->number, worker->replica->schedulers());
+      worker->replica->restart_clock();
     }
     servers_.restart_clock();
     if (!links_) return;
@@ -294,6 +406,9 @@ class Run {
   std::vector<std::uint64_t> in_flight_;
   DueTimes due_;
   RunRecorder recorder_;
+  std::optional<Elastic> elastic_;  // where replicas die, come and go
+  Flights flights_;                 // then
+  double last_event_ = 0;
   std::uint64_t early_turns_ = 0;
   bool stopped_ = false;
 };

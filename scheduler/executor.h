@@ -61,6 +61,9 @@ class Executor {
   // Carries out `batch`. Batches come with consecutive sequence numbers from 0. The reference is not kept.
   // Throws UserError where the batch cannot be carried out, ExecutorLost where no batch can be any more.
   virtual StepOutcome forward(const proto::ForwardBatch& batch) = 0;
+  // The server begins anew: nothing of its requests is left, and batches come from 0 again. What was counted
+  // stays. Only of executors whose servers are told to (scheduler/elastic).
+  virtual void restart() { throw std::logic_error("this executor's server cannot begin anew"); }
 };
 
 }  // namespace tpsim::scheduler

@@ -6,6 +6,7 @@
 
 #include "scheduler/config.h"
 #include "scheduler/disaggregation/config.h"
+#include "scheduler/elastic/config.h"
 #include "scheduler/executor.h"
 
 namespace tpsim::scheduler {
@@ -15,6 +16,7 @@ struct FleetServer {
   const SchedulerConfig* config;
   Executor* executor;
   const FrontEndConfig* front_end = nullptr;  // null: the load's
+  ReplicaStart start = {};                    // for LoadConfig::elastic
 };
 // Servers, and what lies between them. In reports and records they are numbered, `decode` after `servers`.
 struct Fleet {

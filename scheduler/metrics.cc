@@ -110,6 +110,10 @@ void RunMetrics::on_request(const RequestRecord& record) {
     ++cancelled_;
     return;
   }
+  if (record.state == RequestState::kFailed) {
+    ++lost_;
+    return;
+  }
   if (record.state != RequestState::kCompleted) {
     ++unfinished_;
     return;
@@ -156,6 +160,7 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_completed(completed_);
   report.set_failed(rejected_);
   if (cancelled_ > 0) report.set_cancelled(cancelled_);
+  if (lost_ > 0) report.set_lost(lost_);
   report.set_duration(duration);
   report.set_total_input_tokens(input_tokens_);
   report.set_total_output_tokens(output_tokens_);
@@ -193,7 +198,7 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_gpu_busy_fraction(
       std::min(1.0, rate(gpu_seconds_) / replicas_));  // a last dropped pass may outlast the run
   if (goodput_.any()) {
-    const std::uint64_t all = completed_ + rejected_ + cancelled_ + unfinished_;
+    const std::uint64_t all = completed_ + rejected_ + cancelled_ + lost_ + unfinished_;
     report.set_request_goodput(rate(static_cast<double>(good_)));
     report.set_goodput_share(all > 0 ? static_cast<double>(good_) / static_cast<double>(all) : 0);
   }

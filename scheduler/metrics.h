@@ -101,7 +101,7 @@ class RunMetrics {
   // Fills the scheduler part of the report. `end`: time of the last event, seconds.
   void write(double end, proto::RunReport& report);
 
-  std::uint64_t finished() const { return completed_ + rejected_ + cancelled_; }
+  std::uint64_t finished() const { return completed_ + rejected_ + cancelled_ + lost_; }
   std::uint64_t steps() const { return steps_; }
 
   auto state() {
@@ -136,6 +136,7 @@ class RunMetrics {
   const bool passes_overlap_;
   const double replicas_;
   std::uint64_t completed_ = 0, rejected_ = 0, cancelled_ = 0, unfinished_ = 0, good_ = 0;
+  std::uint64_t lost_ = 0;
   std::uint64_t input_tokens_ = 0, output_tokens_ = 0;
   std::uint64_t prompt_tokens_ = 0, hit_tokens_ = 0;
   std::uint64_t images_ = 0, image_tokens_ = 0;

@@ -15,7 +15,8 @@ enum class RequestState : std::uint8_t {
   kCompleted,
   kRejected,    // longer than the context or than the pool
   kUnfinished,  // the run stopped early
-  kCancelled    // its client wanted no more of it
+  kCancelled,   // its client wanted no more of it
+  kFailed       // its replica died, or none could be reached (scheduler/elastic)
 };
 
 // A time in which a request had given its pages back; seconds of the run's clock.

@@ -110,11 +110,12 @@ void RunRecorder::on_step(const StepRecord& record, double gpu_seconds) {
 }
 
 void RunRecorder::on_finished(const Req& req, RequestState state, double time, std::uint32_t replica,
-                              std::optional<std::uint32_t> prefiller) {
+                              std::optional<std::uint32_t> prefiller, std::optional<double> arrival) {
   if (warming_up_) return;
   RequestRecord record = record_of(req, state, time);
   record.replica = replica;
   record.prefill_replica = prefiller;
+  if (arrival) record.arrival_time = *arrival;
   if (record.first_token_time > 0)
     record.first_token_time = std::min(record.first_token_time + first_token_seconds_, time);
   metrics_.on_request(record);
@@ -133,10 +134,36 @@ void RunRecorder::on_finished(const Req& req, RequestState state, double time, s
   observer_.on_request(record);
 }
 
+void RunRecorder::count_accepted(const DataParallelGroup& schedulers) {
+  const std::vector<std::uint64_t> histogram = schedulers.accept_histogram();
+  accepted_.resize(std::max(accepted_.size(), histogram.size()));
+  for (std::size_t k = 0; k < histogram.size(); ++k) accepted_[k] += histogram[k];
+}
+
+void RunRecorder::retire(std::uint32_t number, const Replica& replica) {
+  proto::RunReport report;
+  replica.write_report(report);
+  // Of the one that follows.
+  report.clear_kv_pool_tokens();
+  report.clear_swa_pool_tokens();
+  report.clear_state_pool_slots();
+  report.clear_peak_states();
+  report.clear_host_pool_tokens();
+  if (!retired_) retired_.emplace();
+  add_replica(report, *retired_);
+  const DataParallelGroup& schedulers = replica.schedulers();
+  retired_->set_retractions(retired_->retractions() + schedulers.retractions());
+  retired_->set_evicted_tokens(retired_->evicted_tokens() + schedulers.evicted_tokens());
+  // What is taken off at the end: less than nothing, which wraps around and back.
+  proto::ReplicaReport& of_replica = of_replicas_.at(number);
+  of_replica.set_retractions(of_replica.retractions() - schedulers.retractions());
+  of_replica.set_evicted_tokens(of_replica.evicted_tokens() - schedulers.evicted_tokens());
+  count_accepted(schedulers);
+}
+
 proto::RunReport RunRecorder::report(const std::vector<const Replica*>& replicas, bool stopped_early) {
   proto::RunReport report;
   report.set_stopped_early(stopped_early);
-  std::vector<std::uint64_t> accepted;
   double end = 0;
   for (std::uint32_t i = 0; i < replicas.size(); ++i) {
     const DataParallelGroup& schedulers = replicas[i]->schedulers();
@@ -161,14 +188,17 @@ proto::RunReport RunRecorder::report(const std::vector<const Replica*>& replicas
       of_replicas_[i].set_retractions(schedulers.retractions() - of_replicas_[i].retractions());
       of_replicas_[i].set_evicted_tokens(schedulers.evicted_tokens() - of_replicas_[i].evicted_tokens());
     }
-    const std::vector<std::uint64_t> histogram = schedulers.accept_histogram();
-    accepted.resize(std::max(accepted.size(), histogram.size()));
-    for (std::size_t k = 0; k < histogram.size(); ++k) accepted[k] += histogram[k];
+    count_accepted(schedulers);
+  }
+  if (retired_) {
+    add_replica(*retired_, report);
+    report.set_retractions(report.retractions() + retired_->retractions());
+    report.set_evicted_tokens(report.evicted_tokens() + retired_->evicted_tokens());
   }
   report.set_retractions(report.retractions() - warmup_retractions_);
   report.set_evicted_tokens(report.evicted_tokens() - warmup_evicted_tokens_);
   for (proto::ReplicaReport& replica : of_replicas_) *report.add_replicas() = std::move(replica);
-  if (speculation_.enabled()) write_speculation(speculation_, accepted, report);
+  if (speculation_.enabled()) write_speculation(speculation_, accepted_, report);
   metrics_.write(end, report);
   if (!stopped_early) overload_.write(offered_, report);
   return report;

@@ -35,9 +35,12 @@ class RunRecorder {
     if (!warming_up_) metrics_.on_inter_token(gap, count);
   }
   void on_step(const StepRecord& record, double gpu_seconds);
-  // `prefiller`: which prefilled it, where that was another one.
+  // `prefiller`: which prefilled it, where that was another one. `arrival`: of the first attempt, where that
+  // is not the one that came to an end.
   void on_finished(const Req& req, RequestState state, double time, std::uint32_t replica,
-                   std::optional<std::uint32_t> prefiller);
+                   std::optional<std::uint32_t> prefiller, std::optional<double> arrival = std::nullopt);
+  // A replica begins anew: what it counted is kept. Its requests are not recorded by this.
+  void retire(std::uint32_t number, const Replica& replica);
 
   // At `time`, of `total` requests.
   Progress progress(double time, std::uint64_t total) const {
@@ -50,6 +53,8 @@ class RunRecorder {
   auto state() { return std::tie(metrics_, overload_, warmup_retractions_, warmup_evicted_tokens_); }
 
  private:
+  void count_accepted(const DataParallelGroup& schedulers);
+
   const SpeculationConfig& speculation_;
   const Offered& offered_;
   RunObserver& observer_;
@@ -59,6 +64,8 @@ class RunRecorder {
   std::uint64_t warmup_retractions_ = 0;
   std::uint64_t warmup_evicted_tokens_ = 0;
   std::vector<proto::ReplicaReport> of_replicas_;  // where there are several
+  std::optional<proto::RunReport> retired_;        // of replicas that began anew, without their pools
+  std::vector<std::uint64_t> accepted_;            // accept_histogram() of all
   bool warming_up_ = false;
 };
 

@@ -1,7 +1,10 @@
 #include "launch/deployment/router.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 
+#include "launch/deployment/elastic.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 
@@ -56,8 +59,19 @@ scheduler::RouterConfig router_config(const ServerArgs& args,
 RouterChoice resolve_router(const ServerArgs& args) {
   RouterChoice out;
   const RouterArgs& router = args.router;
-  out.replicas = args.parallel.replicas();
-  if (args.disaggregation.pd_disaggregation) return out;  // launch/deployment/disaggregation.h
+  const std::uint32_t initial = out.replicas = args.parallel.replicas();
+  const std::string_view elastic = args.elastic.given();
+  if (args.disaggregation.pd_disaggregation) {  // launch/deployment/disaggregation.h
+    if (!elastic.empty())
+      throw_user_error("{}: with --pd-disaggregation is not simulated; use --dp-size", elastic);
+    return out;
+  }
+  if (!elastic.empty() && router.policy == std::nullopt)
+    throw_user_error(
+        "{}: is of replicas behind SGLang's router: give --router-policy, and --dp-size without "
+        "--enable-dp-attention",
+        elastic);
+  if (args.elastic.config.autoscale.most > 0) out.replicas = args.elastic.config.autoscale.most;
   if (out.replicas == 1) {
     if (!router.given().empty())
       throw_user_error("{}: needs replicas to choose from: --dp-size above 1, without --enable-dp-attention",
@@ -69,6 +83,8 @@ RouterChoice resolve_router(const ServerArgs& args) {
   scheduler::RouterConfig& config = out.config = router_config(args, {});
   if (routed) {
     config.first_token_seconds = kFirstTokenSeconds;
+    out.elastic = resolve_elastic(args, out.replicas, initial);
+    out.startup_seconds = args.elastic.startup_seconds;
   } else {
     config.policy = controller_policy(args.parallel.load_balance);
     say(out.notes,
@@ -83,6 +99,7 @@ void write_router(const RouterChoice& router, Rows& rows) {
   if (router.replicas == 1) return;
   rows["dp_size"] = std::to_string(router.replicas);
   write_router(router.config, rows);
+  write_elastic(router.elastic, rows);
 }
 
 void write_router(const scheduler::RouterConfig& config, Rows& rows) {

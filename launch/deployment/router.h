@@ -7,6 +7,7 @@
 
 #include "launch/deployment/subject.h"
 #include "launch/flags/server_args.h"
+#include "scheduler/elastic/config.h"
 #include "scheduler/router/router.h"
 
 namespace tpsim::launch {
@@ -14,6 +15,8 @@ namespace tpsim::launch {
 struct RouterChoice {
   std::uint32_t replicas = 1;
   scheduler::RouterConfig config;
+  scheduler::ElasticConfig elastic;
+  std::optional<double> startup_seconds;  // that a replica's start takes; none: launch/deployment/startup.h
   Notes notes;
 };
 

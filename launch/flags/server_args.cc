@@ -153,6 +153,7 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_output(flags, args);
   flags.group("Deployment");
   declare_fleet(flags, args.router);
+  declare_elastic(flags, args.elastic);
   flags.mark_lists(sweepable_flags(), /*taken=*/compare);
   if (!compare) return;
   flags.add_value("--jobs", "N",
@@ -166,6 +167,7 @@ std::vector<std::string> load_flags() {
   ServerArgs unused;
   declare_load(flags, unused, [&] { declare_image_dataset(flags, unused.images); });
   declare_output(flags, unused);
+  declare_elastic(flags, unused.elastic);  // of the fleet, not of its servers
   return flags.names();
 }
 
@@ -205,6 +207,7 @@ void check_server_args(const ServerArgs& args, bool compare) {
   if (args.jobs && !args.swept)
     throw_user_error("--jobs {}: shares out the settings of a sweep, give a flag a list such as --tp 4,8",
                      *args.jobs);
+  check_elastic_args(args.elastic);
   check_load(args);
   check_images(args.images, args);
   check_service_levels(args, args.numeric());

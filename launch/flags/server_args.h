@@ -15,6 +15,7 @@
 #include "launch/flags/attention_flags.h"
 #include "launch/flags/batch_flags.h"
 #include "launch/flags/disaggregation_flags.h"
+#include "launch/flags/elastic_flags.h"
 #include "launch/flags/hicache_flags.h"
 #include "launch/flags/host_flags.h"
 #include "launch/flags/image_flags.h"
@@ -45,6 +46,7 @@ struct ServerArgs : ModelArgs,
   SpeculationArgs speculation;
   ImageArgs images;
   RouterArgs router;
+  ElasticArgs elastic;
   DisaggregationArgs disaggregation;
   HiCacheArgs hicache;
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "launch/cli/flag_command.h"
+#include "launch/deployment/elastic.h"
 #include "launch/deployment/resolve.h"
 #include "launch/deployment/router.h"
 #include "launch/flags/disaggregation_flags.h"
@@ -121,6 +122,24 @@ void resolve_sides(const RouterLine& router, const InFile& in_file, const FleetF
   decode.deployment = *prefill.deployment.disaggregation.decode_side;
 }
 
+void refuse_what_is_not_elastic(std::string_view flag, const ServerArgs& asked, const Fleet& fleet,
+                                bool split, const FleetFile& file) {
+  if (split)
+    throw_user_error("{}: with prefill and decode apart is not simulated; give {} workers", flag, file.path);
+  if (asked.elastic.config.autoscale.most > 0)
+    throw_user_error("--autoscale: of a --fleet is not simulated; give --dp-size and --router-policy");
+  if (fleet.servers() == 1)
+    throw_user_error("{}: needs several servers behind a router; {} has one", flag, file.path);
+  for (const std::string& ignored : fleet.ignored_flags) {
+    for (const std::string_view of_failing : {"--retry-", "--cb-", "--health-", "--disable-retries",
+                                              "--disable-circuit-breaker", "--disable-health-check"}) {
+      if (ignored.starts_with(of_failing))
+        throw_user_error("{}: {}: is not read where replicas fail; give --router-{} beside --fleet",
+                         file.path, ignored, ignored.substr(2));
+    }
+  }
+}
+
 }  // namespace
 
 std::uint32_t Fleet::servers() const {
@@ -161,6 +180,8 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
       if (!split) member.deployment = std::move(resolve_deployments(member.args, /*compare=*/false).at(0));
     });
   }
+  const std::string_view elastic = asked.elastic.given();
+  if (!elastic.empty()) refuse_what_is_not_elastic(elastic, asked, fleet, split, file);
   if (split) {
     resolve_sides(router, in_file, file, fleet);
     return fleet;
@@ -177,6 +198,8 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
           file.path, file.groups[i].line, file.groups[i].name, deployment.model.name, first.name);
     deployment.router.replicas = fleet.servers();  // each is one of so many behind this router
     deployment.router.config = config;
+    deployment.router.elastic = resolve_elastic(asked, fleet.servers(), fleet.servers());
+    deployment.router.startup_seconds = asked.elastic.startup_seconds;
   }
   return fleet;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launch/cli/action.h"
+#include "launch/deployment/elastic.h"
 #include "launch/deployment/images.h"
 #include "launch/deployment/router.h"
 #include "launch/fleet/fleet.h"
@@ -72,6 +73,7 @@ void describe(const Fleet& fleet, const FleetReach& reach, proto::RunReport& rep
   rows["fleet"] = fleet.path;
   if (fleet.servers() > 1 && !fleet.split())
     write_router(fleet.members.front().deployment.router.config, rows);
+  write_elastic(fleet.members.front().deployment.router.elastic, rows);
   for (proto::ReplicaReport& replica : *report.mutable_replicas()) {
     const FleetMember& member = fleet.member_of(replica.replica());
     replica.set_group(member.name);
@@ -126,6 +128,7 @@ void refuse_server_flags(const ServerArgs& args) {
       throw_user_error("{}: is of a server; with --fleet it stands in the args of those that it is for",
                        flag);
   }
+  check_elastic_args(args.elastic);
   const std::pair<std::string_view, bool> alone[] = {{"--record-batches", !args.record_batches.empty()},
                                                      {"--checkpoint", !args.checkpoint.empty()},
                                                      {"--resume", !args.resume.empty()},

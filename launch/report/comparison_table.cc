@@ -291,6 +291,14 @@ std::string run_summary(const proto::RunReport& r) {
   line("Successful requests:", std::to_string(r.completed()));
   if (r.failed() > 0) line("Refused requests:", std::to_string(r.failed()));
   if (r.has_cancelled()) line("Cancelled requests:", std::to_string(r.cancelled()));
+  if (r.has_elasticity()) {
+    const proto::Elasticity& elasticity = r.elasticity();
+    if (!elasticity.message().empty()) line("Lost requests:", elasticity.message());
+    line("Attempts of the router again:", std::to_string(elasticity.retries()));
+    line("Most replicas up at a time:", std::to_string(elasticity.most_replicas()));
+    line("GPU seconds:", fmt::format("{} ({} a completed request)", format_figure(elasticity.gpu_seconds()),
+                                     format_figure(elasticity.gpu_seconds_per_request())));
+  }
   if (r.session_mode() == "timestamps")
     line("Early turns:", early_turns(r) + " sent before the answer they reply to");
   line("Benchmark duration (s):", format_figure(r.duration()));

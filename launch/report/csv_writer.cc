@@ -31,6 +31,8 @@ std::string_view state_name(scheduler::RequestState state) {
       return "unfinished";
     case scheduler::RequestState::kCancelled:
       return "cancelled";
+    case scheduler::RequestState::kFailed:
+      return "failed";
   }
   return "";
 }

@@ -154,7 +154,10 @@ std::map<std::string, std::string> without_router(std::map<std::string, std::str
 std::vector<std::string> router_flags(const std::map<std::string, std::string>& given) {
   std::vector<std::string> words;
   for (const auto& [flag, value] : given) {
-    if (flag.starts_with("--router-")) words.insert(words.end(), {"--" + flag.substr(9), value});
+    if (flag.starts_with("--router-")) {
+      words.push_back("--" + flag.substr(9));
+      if (value != "true") words.push_back(value);  // of a switch
+    }
     if (flag == "--prefill-policy" || flag == "--decode-policy") words.insert(words.end(), {flag, value});
   }
   return words;

@@ -48,6 +48,8 @@ class LossTolerantExecutor : public scheduler::Executor {
     }
   }
 
+  void restart() override { inner_.restart(); }
+
   // The sentence of the loss, if there was one.
   const std::optional<std::string>& loss() const { return loss_; }
 

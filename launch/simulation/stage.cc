@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launch/cli/action.h"
+#include "launch/deployment/startup.h"
 #include "proto/base/stop_flag.h"
 #include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_executor.h"
@@ -25,6 +26,11 @@ rank::MpiOptions link_options(const ServerArgs& args) {
   return options;
 }
 
+scheduler::ReplicaStart start_of(const Deployment& deployment) {
+  if (!deployment.router.elastic.enabled()) return {};
+  return {startup_seconds(deployment), deployment.ranks.num_ranks()};
+}
+
 }  // namespace
 
 std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment& deployment,
@@ -37,7 +43,7 @@ std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment&
 
 PricedReplicas::PricedReplicas(const Deployment& deployment, scheduler::Executor* first) {
   if (first != nullptr) {
-    fleet_.servers.push_back({&deployment.scheduler, first});
+    fleet_.servers.push_back({&deployment.scheduler, first, nullptr, start_of(deployment)});
     deployments_.push_back(&deployment);
   }
   const Disaggregation& split = deployment.disaggregation;
@@ -58,13 +64,14 @@ void PricedReplicas::add(const Deployment& deployment, std::uint32_t count,
                          std::vector<scheduler::FleetServer>& to) {
   rank::ProcessGroup here;
   here.tp_size = deployment.ranks.num_ranks();
+  const scheduler::ReplicaStart start = start_of(deployment);
   // Prices of equal servers are looked up in the same tables, unless each compiles its own kernels.
   std::vector<std::shared_ptr<rank::RankModel>> models;
   for (std::uint32_t i = 0; i < count; ++i) {
     if (models.empty() || deployment.fresh_kernels) models = deployment.make_models(here);
     executors_.push_back(std::make_unique<rank::ModeledExecutor>(
         rank::LocalRanks(deployment.ranks, 0, deployment.ranks.num_ranks(), models)));
-    to.push_back({&deployment.scheduler, executors_.back().get(), front_end});
+    to.push_back({&deployment.scheduler, executors_.back().get(), front_end, start});
     deployments_.push_back(&deployment);
   }
 }

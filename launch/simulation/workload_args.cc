@@ -136,6 +136,7 @@ scheduler::LoadConfig load_config(const ServerArgs& args, const Deployment& depl
   config.flush_cache = args.flush_cache;
   config.front_end = front_end(args, deployment, workload);
   config.router = deployment.router.config;
+  config.elastic = deployment.router.elastic;
   config.decode_router = deployment.disaggregation.decode_router;
   return config;
 }

@@ -9,7 +9,10 @@
 namespace tpsim::rank {
 
 ImageEncoding::ImageEncoding(const ImageEncoderConfig& config)
-    : encoder_(config.encoder), by_request_(config.by_request), cache_(config.cache_bytes) {}
+    : encoder_(config.encoder),
+      by_request_(config.by_request),
+      cache_bytes_(config.cache_bytes),
+      cache_(cache_bytes_) {}
 
 EncoderCost ImageEncoding::apply(const proto::ForwardBatch& batch) {
   const int images = batch.image_content_size();

@@ -31,6 +31,9 @@ class ImageEncoding {
   // the batch, where its lists do not fit each other, or it has images and there is no encoder.
   EncoderCost apply(const proto::ForwardBatch& batch);
 
+  // Embeddings that are kept are gone; what was counted stays.
+  void restart() { cache_ = EmbeddingCache(cache_bytes_); }
+
   bool active() const { return encoder_ != nullptr; }
   std::uint64_t encoded() const { return encoded_; }
   std::uint64_t cache_hits() const { return cache_hits_; }
@@ -46,6 +49,7 @@ class ImageEncoding {
 
   std::shared_ptr<const VisionEncoder> encoder_;
   bool by_request_;
+  std::uint64_t cache_bytes_;
   EmbeddingCache cache_;
   std::vector<ImageSize> missing_;
   std::vector<std::uint64_t> missing_contents_;

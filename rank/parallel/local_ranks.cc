@@ -312,6 +312,11 @@ void PricedRanks::forward(const proto::ForwardBatch& batch, bool synchronous, st
   append(answer, slowest.step_time());
 }
 
+void LocalRanks::restart() {
+  for (RankState& state : states_) state.restart();
+  for (ImageEncoding& encoding : encodings_) encoding.restart();
+}
+
 scheduler::StepOutcome ModeledExecutor::forward(const proto::ForwardBatch& batch) {
   const StepTimes times = ranks_.price(batch);
   ranks_.account(times.arrival);

@@ -95,6 +95,9 @@ class LocalRanks {
   // What each of groups() spent in the pass that was accounted for last.
   void last_pass(std::vector<RankSeconds>& seconds) const;
 
+  // Requests and images that the ranks know of are gone, with their server; totals stay.
+  void restart();
+
   // One report per rank of this process, in rank order.
   std::vector<proto::RankReport> reports() const;
 
@@ -226,6 +229,7 @@ class ModeledExecutor : public DeploymentExecutor {
 
   // The step takes as long as the slowest rank needs to arrive at the collectives, and the collectives.
   scheduler::StepOutcome forward(const proto::ForwardBatch& batch) override;
+  void restart() override { ranks_.restart(); }
   std::vector<proto::RankReport> finish() override { return ranks_.reports(); }
   std::vector<RankGroup> rank_groups() const override { return ranks_.groups(); }
   void last_pass(std::vector<RankSeconds>& seconds) const override { ranks_.last_pass(seconds); }

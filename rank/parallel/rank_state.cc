@@ -29,6 +29,12 @@ RankState::RankState(const RankStateConfig& config) : config_(config), reference
   }
 }
 
+void RankState::restart() {
+  const std::uint64_t peak = peak_held_pages_;
+  *this = RankState(RankStateConfig(config_));
+  peak_held_pages_ = peak;
+}
+
 attention::ForwardMetadata RankState::apply(const ForwardBatch& batch) {
   check_header(batch);
   if (!accepted_.empty()) settle_verified();

@@ -105,6 +105,9 @@ class RankState {
   // keeps of the TARGET_VERIFY pass applied last. REQUIRES: that pass named no accept_lens.
   void accept(std::span<const std::uint32_t> accept_lens);
 
+  // As new, but for peak_held_pages().
+  void restart();
+
   std::uint64_t next_sequence_number() const { return next_sequence_number_; }
   // Of the micro-batch that ran last.
   std::span<const std::uint32_t> decode_set() const { return sets_[micro_batch_].rows; }
@@ -161,7 +164,7 @@ class RankState {
   void hold(std::uint32_t row);
   void release(std::uint32_t row);
 
-  const RankStateConfig config_;
+  RankStateConfig config_;
   std::uint64_t next_sequence_number_ = 0;
   kvcache::ReqToTokenPool table_;  // explicit pages; rows_ and it have the same rows
   std::vector<Row> rows_;

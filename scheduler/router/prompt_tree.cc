@@ -139,24 +139,26 @@ void PromptTree::forget(std::uint32_t node, std::uint32_t replica) {
 }
 
 void PromptTree::evict(std::uint64_t tokens) {
-  for (std::uint32_t replica = 0; replica < sizes_.size(); ++replica) {
-    if (sizes_[replica] <= tokens) continue;
-    // Leaves by when the replica saw them, the latest first: the heap of std:: keeps the greatest on top.
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> heap;
-    const auto push = [&](std::uint32_t node) {
-      if (!leaf_of(node, replica)) return;
-      heap.emplace_back(std::ranges::find(nodes_[node].seen, replica, &Seen::replica)->epoch, node);
-      std::ranges::push_heap(heap, std::greater<>());
-    };
-    for (std::uint32_t node = 1; node < nodes_.size(); ++node) push(node);
-    while (sizes_[replica] > tokens && !heap.empty()) {
-      std::ranges::pop_heap(heap, std::greater<>());
-      const std::uint32_t node = heap.back().second;
-      heap.pop_back();
-      const std::uint32_t parent = nodes_[node].parent;
-      forget(node, replica);
-      push(parent);
-    }
+  for (std::uint32_t replica = 0; replica < sizes_.size(); ++replica) shrink(replica, tokens);
+}
+
+void PromptTree::shrink(std::uint32_t replica, std::uint64_t tokens) {
+  if (sizes_[replica] <= tokens) return;
+  // Leaves by when the replica saw them, the latest first: the heap of std:: keeps the greatest on top.
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> heap;
+  const auto push = [&](std::uint32_t node) {
+    if (!leaf_of(node, replica)) return;
+    heap.emplace_back(std::ranges::find(nodes_[node].seen, replica, &Seen::replica)->epoch, node);
+    std::ranges::push_heap(heap, std::greater<>());
+  };
+  for (std::uint32_t node = 1; node < nodes_.size(); ++node) push(node);
+  while (sizes_[replica] > tokens && !heap.empty()) {
+    std::ranges::pop_heap(heap, std::greater<>());
+    const std::uint32_t node = heap.back().second;
+    heap.pop_back();
+    const std::uint32_t parent = nodes_[node].parent;
+    forget(node, replica);
+    push(parent);
   }
 }
 

@@ -26,6 +26,8 @@ class PromptTree {
   void insert(const kvcache::TokenSequence& prompt, std::size_t replica);
   // Forgets, for each replica that saw more than `tokens`, the leaves that it saw longest ago.
   void evict(std::uint64_t tokens);
+  // Forgets all that `replica` saw.
+  void remove(std::size_t replica) { shrink(static_cast<std::uint32_t>(replica), 0); }
   // Tokens that a replica saw and that are remembered.
   std::uint64_t size(std::size_t replica) const { return sizes_[replica]; }
 
@@ -55,6 +57,7 @@ class PromptTree {
   void see(std::uint32_t node, std::size_t replica);
   bool leaf_of(std::uint32_t node, std::uint32_t replica) const;
   void forget(std::uint32_t node, std::uint32_t replica);
+  void shrink(std::uint32_t replica, std::uint64_t tokens);
 
   std::vector<Node> nodes_;  // the root first
   std::vector<std::uint32_t> free_;

@@ -20,6 +20,20 @@ constexpr double kLoadPollSeconds = 30;
 // The first multiple of `interval` after `now`.
 double next_multiple(double now, double interval) { return (std::floor(now / interval) + 1) * interval; }
 
+// Replicas to choose from, by their position among them.
+class Choices {
+ public:
+  explicit Choices(const RoutedReplicas& replicas)
+      : some_(replicas.available()), size_(some_.empty() ? replicas.in_flight().size() : some_.size()) {}
+  std::size_t size() const { return size_; }
+  std::size_t operator[](std::size_t i) const { return some_.empty() ? i : some_[i]; }
+  bool has(std::size_t replica) const { return some_.empty() || std::ranges::binary_search(some_, replica); }
+
+ private:
+  const std::span<const std::uint32_t> some_;
+  const std::size_t size_;
+};
+
 class Draws {
  public:
   explicit Draws(std::uint64_t seed) : seed_(seed) {}
@@ -38,7 +52,8 @@ class RandomRouter : public Router {
  public:
   explicit RandomRouter(std::uint64_t seed) : draws_(seed) {}
   std::size_t choose(const WorkloadRequest&, double, const RoutedReplicas& replicas) override {
-    return draws_.below(replicas.in_flight().size());
+    const Choices choices(replicas);
+    return choices[draws_.below(choices.size())];
   }
 
  private:
@@ -48,7 +63,8 @@ class RandomRouter : public Router {
 class RoundRobinRouter : public Router {
  public:
   std::size_t choose(const WorkloadRequest&, double, const RoutedReplicas& replicas) override {
-    return next_++ % replicas.in_flight().size();
+    const Choices choices(replicas);
+    return choices[next_++ % choices.size()];
   }
 
  private:
@@ -59,14 +75,18 @@ class PowerOfTwoRouter : public Router {
  public:
   explicit PowerOfTwoRouter(std::uint64_t seed) : draws_(seed) {}
   std::size_t choose(const WorkloadRequest&, double now, const RoutedReplicas& replicas) override {
-    const std::size_t size = replicas.in_flight().size();
     if (now >= next_poll_) {
       polled_.clear();
-      for (std::size_t i = 0; i < size; ++i) polled_.push_back(replicas.load(i).tokens);
+      for (std::size_t i = 0; i < replicas.in_flight().size(); ++i)
+        polled_.push_back(replicas.load(i).tokens);
       next_poll_ = next_multiple(now, kLoadPollSeconds);
     }
-    const std::size_t first = draws_.below(size);
-    const std::size_t second = (first + 1 + draws_.below(size - 1)) % size;
+    const Choices choices(replicas);
+    const std::size_t size = choices.size();
+    if (size == 1) return choices[0];
+    const std::size_t drawn = draws_.below(size);
+    const std::size_t first = choices[drawn];
+    const std::size_t second = choices[(drawn + 1 + draws_.below(size - 1)) % size];
     return polled_[first] <= polled_[second] ? first : second;
   }
   void restart_clock() override { next_poll_ = 0; }
@@ -88,15 +108,27 @@ class CacheAwareRouter : public Router {
       next_eviction_ = next_multiple(now, config_.eviction_interval);
     }
     const auto in_flight = replicas.in_flight();
-    const auto [least, most] = std::ranges::minmax_element(in_flight);
-    auto chosen = static_cast<std::size_t>(least - in_flight.begin());
+    const Choices choices(replicas);
+    std::size_t chosen = choices[0];
+    std::uint64_t most = 0;
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      most = std::max(most, in_flight[choices[i]]);
+      if (in_flight[choices[i]] < in_flight[chosen]) chosen = choices[i];
+    }
+    const std::uint64_t least = in_flight[chosen];
     const bool imbalanced =
-        *most - *least > config_.balance_abs_threshold &&
-        static_cast<double>(*most) > static_cast<double>(*least) * config_.balance_rel_threshold;
+        most - least > config_.balance_abs_threshold &&
+        static_cast<double>(most) > static_cast<double>(least) * config_.balance_rel_threshold;
     if (!imbalanced) {
       const PromptTree::Match match = tree_.match(request.prompt);
       const double share = static_cast<double>(match.tokens) / static_cast<double>(request.prompt.size());
-      if (share > config_.cache_threshold) chosen = match.replica;
+      if (share > config_.cache_threshold) {
+        if (!choices.has(match.replica)) {
+          tree_.remove(match.replica);
+          return choices[0];
+        }
+        chosen = match.replica;
+      }
     }
     tree_.insert(request.prompt, chosen);
     return chosen;
@@ -115,7 +147,7 @@ class LeastLoadedRouter : public Router {
   std::size_t choose(const WorkloadRequest&, double, const RoutedReplicas& replicas) override {
     std::size_t chosen = 0;
     std::pair<std::uint64_t, std::uint64_t> least;
-    for (std::size_t i = 0; i < replicas.in_flight().size(); ++i) {
+    for (std::size_t i = 0; i < replicas.in_flight().size(); ++i) {  // the controller knows of no failures
       const RoutedReplicas::Load load = replicas.load(i);
       const std::pair asked(by_tokens_ ? load.tokens : 0, load.requests);
       if (i > 0 && asked >= least) continue;

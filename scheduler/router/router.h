@@ -48,12 +48,14 @@ class RoutedReplicas {
   // Requests sent to each that have not ended.
   virtual std::span<const std::uint64_t> in_flight() const = 0;
   virtual Load load(std::size_t replica) const = 0;
+  // Those that a request may be sent to, ascending; empty: all.
+  virtual std::span<const std::uint32_t> available() const { return {}; }
 };
 
 class Router {
  public:
   virtual ~Router() = default;
-  // The replica for a request that comes at `now` (seconds, not before the one of the last call).
+  // The available replica for a request that comes at `now` (seconds, not before the one of the last call).
   // REQUIRES: as many replicas as the router was made for.
   virtual std::size_t choose(const WorkloadRequest& request, double now, const RoutedReplicas& replicas) = 0;
   // Time begins again at 0; what it remembers of prompts stays.

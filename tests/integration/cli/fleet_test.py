@@ -64,6 +64,77 @@ class Fleet(CommandLine):
                 (("--dp-size", "2", "--router-cache-threshold", "1.5"), "--router-cache-threshold 1.5")):
             self.assert_refused(["run", *self.LOAD, *words], sentence)
 
+    ROUTED = LOAD + ("--dp-size", "3", "--router-policy", "cache_aware")
+
+    def test_a_replica_dies_and_comes_back(self):
+        report, requests, text = self.served(*self.ROUTED, "--replica-failure", "1@0.5..0.6", "--replica-startup-seconds", "0.2")
+        plain, _, _ = self.served(*self.ROUTED)
+        failed = [r for r in requests if r["state"] == "failed"]
+        self.assertEqual(len(requests), 120)
+        self.assertEqual(report.get("lost", 0), len(failed))
+        self.assertEqual(report["completed"] + len(failed), 120)
+        self.assertEqual([row["deaths"] for row in report["replicas"]], [0, 1, 0])
+        self.assertLess(report["replicas"][1]["up_seconds"], report["replicas"][0]["up_seconds"])
+        self.assertGreater(report["elasticity"]["gpu_seconds_per_request"], 0)
+        self.assertIn("GPU seconds:", text)
+        self.assertNotIn("elasticity", plain)
+        self.assertNotIn("lost", plain)
+        self.assertNotIn("deaths", plain["replicas"][0])
+
+    def test_all_dead_is_an_end(self):
+        report, requests, text = self.served(*self.ROUTED, "--replica-failure", "0@0,1@0,2@0")
+        self.assertEqual({r["state"] for r in requests}, {"failed"})
+        self.assertIn("120 that reached no replica in 5 attempts", text)
+        self.assertEqual(report["lost"], 120)
+
+    def test_a_fixed_number_is_the_plain_run(self):
+        report, _, _ = self.served(*self.ROUTED, "--autoscale", "3..3", "--autoscale-target", "queue:5")
+        plain, _, _ = self.served(*self.ROUTED)
+        for run in (report, plain):
+            run.pop("server_args")
+            run.pop("elasticity", None)
+            for row in run["replicas"]:
+                for key in ("up_seconds", "gpu_seconds", "deaths"):
+                    row.pop(key, None)
+        self.assertEqual(report, plain)
+
+    def test_scaled_by_its_queue(self):
+        report, _, _ = self.served(*self.LOAD, "--dp-size", "1", "--router-policy", "round_robin", "--autoscale", "1..4",
+                                   "--autoscale-target", "queue:4", "--autoscale-interval-secs", "0.2",
+                                   "--replica-startup-seconds", "0.1")
+        self.assertEqual(report["completed"], 120)
+        self.assertGreater(report["elasticity"]["most_replicas"], 1)
+        self.assertEqual(report["server_args"]["autoscale"], "1..4")
+
+    def test_a_fleet_whose_replicas_die(self):
+        file = self.write_fleet(self.ROUTER + "workers: {count: 2, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n")
+        report, _ = self.fleet(file, "--replica-failure", "0@0.5")
+        self.assertEqual(report["replicas"][0]["deaths"], 1)
+        file = self.write_fleet("router: --policy random --retry-max-retries 3\n"
+                                "workers: {count: 2, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n")
+        self.assert_refused(["run", "--fleet", file, *self.FILE_LOAD, "--replica-failure", "0@0.5"],
+                            "give --router-retry-max-retries beside --fleet")
+
+    def test_refusals_of_what_comes_and_goes(self):
+        two = ("--dp-size", "2", "--router-policy", "random")
+        for words, sentence in (
+                (("--replica-failure", "0@1"), "--replica-failure: is of replicas behind SGLang's router"),
+                (("--dp-size", "2", "--replica-failure", "0@1"), "--replica-failure: is of replicas behind SGLang's router"),
+                ((*two, "--replica-failure", "2@1"), "there is no replica 2"),
+                ((*two, "--replica-failure", "1@5..3"), "ends before it begins"),
+                ((*two, "--replica-failure", "1"), "must be REPLICA@FROM..UNTIL"),
+                ((*two, "--replica-slowdown", "1@5..9"), "must be REPLICA@FROM..UNTIL:xFACTOR"),
+                ((*two, "--autoscale", "1..4"), "--autoscale: needs --autoscale-target"),
+                ((*two, "--autoscale", "4..1"), "MAX is below MIN"),
+                ((*two, "--autoscale", "3..4", "--autoscale-target", "kv:0.5"), "--dp-size 2 lies outside of it"),
+                ((*two, "--autoscale-target", "queue:3"), "--autoscale-target: needs --autoscale"),
+                ((*two, "--autoscale", "1..2", "--autoscale-target", "ttft:9"), "must be queue:N"),
+                ((*two, "--router-retry-max-retries", "3"), "mean nothing where no replica fails"),
+                ((*two, "--router-disable-retries"), "mean nothing where no replica fails"),
+                ((*two, "--replica-startup-seconds", "3"), "no replica starts"),
+                ((*two, "--replica-failure", "0@1", "--trace-out", "t.pftrace"), "with --trace-out is not simulated")):
+            self.assert_refused(["run", *self.LOAD, *words], sentence)
+
     def write_fleet(self, text, name="fleet.yaml"):
         with open(os.path.join(self.folder, name), "w") as file:
             file.write(text)

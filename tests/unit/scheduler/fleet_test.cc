@@ -11,45 +11,12 @@
 
 #include "scheduler/engine.h"
 #include "tests/unit/scheduler/fake_executor.h"
-#include "tests/unit/scheduler/random_requests.h"
+#include "tests/unit/scheduler/fleet_runs.h"
 
 namespace tpsim::scheduler::fleet_test {
 
-SchedulerConfig pool_of(std::uint64_t tokens) {
-  SchedulerConfig config;
-  config.max_total_num_tokens = tokens;
-  config.max_running_requests = 20;
-  config.context_length = 50000;
-  config.check_invariants = true;
-  return config;
-}
-
-Workload random_workload(std::uint64_t seed, std::size_t requests) {
-  std::mt19937_64 random(seed);
-  Workload workload;
-  kvcache::TokenId fresh = 100;
-  double time = 0;
-  while (workload.requests.size() < requests) {
-    WorkloadRequest r;
-    time += static_cast<double>(random() % 40) * 1e-3;
-    r.arrival_time = time;
-    draw_prompt(random, workload.requests, 2000, fresh, r);
-    r.max_new_tokens = static_cast<std::uint32_t>(1 + random() % 20);
-    workload.requests.push_back(std::move(r));
-  }
-  return workload;
-}
-
 struct Served {
   proto::RunReport report;
-  std::map<std::uint64_t, RequestRecord> requests;
-};
-
-class KeptRequests : public NoRecords {
- public:
-  void on_request(const RequestRecord& record) override {
-    EXPECT_TRUE(requests.emplace(record.id, record).second) << record.id;
-  }
   std::map<std::uint64_t, RequestRecord> requests;
 };
 

@@ -1,0 +1,21 @@
+// Replicas that die, slow down, come and go, as flags say.
+#pragma once
+
+#include <cstdint>
+
+#include "launch/deployment/subject.h"
+#include "launch/flags/elastic_flags.h"
+#include "launch/flags/server_args.h"
+#include "scheduler/elastic/config.h"
+
+namespace tpsim::launch {
+
+// Of `replicas` behind a router, `initial` of them up when the run begins; not enabled() where no flag asks.
+// Throws UserError for replicas that are not there, and for what is not simulated with it.
+scheduler::ElasticConfig resolve_elastic(const ServerArgs& args, std::uint32_t replicas,
+                                         std::uint32_t initial);
+
+// What the report says of it.
+void write_elastic(const scheduler::ElasticConfig& elastic, Rows& rows);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,33 @@
+// Replicas that die, slow down, come and go, and what the router before them does then. Flags of the router
+// have SGLang's names (sglang_router 0.3.2, router_args.py); of the rest SGLang has none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "launch/cli/flag_set.h"
+#include "scheduler/elastic/config.h"
+
+namespace tpsim::launch {
+
+struct ElasticArgs {
+  scheduler::ElasticConfig config;        // but for its seed and AutoscaleConfig::initial
+  std::optional<double> startup_seconds;  // none: of weights and graphs
+  std::string_view router_flag;           // the last of the router's that was given
+  bool autoscale_target = false;          // given
+  bool disable_retries = false;
+  bool disable_circuit_breaker = false;
+  bool disable_health_check = false;
+
+  // A flag that makes replicas die, slow down, come or go; empty: none does.
+  std::string_view given() const;
+};
+
+// Of run and compare.
+void declare_elastic(FlagSet& flags, ElasticArgs& args);
+
+// Throws UserError for flags that mean nothing without others.
+void check_elastic_args(const ElasticArgs& args);
+
+}  // namespace tpsim::launch

@@ -1,0 +1,215 @@
+#include "scheduler/elastic/elastic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "proto/base/random.h"
+
+namespace tpsim::scheduler {
+
+Elastic::Elastic(const ElasticConfig& config, const std::vector<ReplicaStart>& starts)
+    : config_(config), autoscaler_(config.autoscale) {
+  for (const ReplicaStart& start : starts)
+    workers_.push_back({.start = start,
+                        .before = {},
+                        .breaker = CircuitBreaker(config.breaker),
+                        .health = HealthChecks(config.health)});
+  for (const ReplicaFailure& failure : config.failures) {
+    events_.insert({failure.from, {.kind = Kind::kDies, .replica = failure.replica}});
+    if (std::isfinite(failure.until))
+      events_.insert({failure.until, {.kind = Kind::kStarts, .replica = failure.replica}});
+  }
+  for (const ReplicaSlowdown& slow : config.slowdowns) {
+    events_.insert({slow.from, {.kind = Kind::kSlows, .replica = slow.replica, .factor = slow.factor}});
+    if (std::isfinite(slow.until))
+      events_.insert({slow.until, {.kind = Kind::kSlows, .replica = slow.replica}});
+  }
+  const bool scales = config.autoscale.most > 0;
+  const auto up = scales ? config.autoscale.initial : static_cast<std::uint32_t>(workers_.size());
+  for (std::uint32_t i = 0; i < up; ++i) {
+    enter(i, State::kUp, 0);
+    plan_death(i, 0);
+  }
+  if (scales) events_.insert({config.autoscale.interval, {.kind = Kind::kLook}});
+}
+
+double Elastic::draw() { return unit_interval(mix64(mix64(config_.seed) + kGoldenGamma * ++draws_)); }
+
+void Elastic::plan_death(std::uint32_t replica, double now) {
+  if (config_.mtbf <= 0) return;
+  events_.insert({now - config_.mtbf * std::log1p(-draw()),
+                  {.kind = Kind::kDies, .replica = replica, .life = workers_[replica].life}});
+}
+
+bool Elastic::alive(std::uint32_t replica) const {
+  const State state = workers_[replica].state;
+  return state == State::kUp || state == State::kDraining;
+}
+
+std::uint32_t Elastic::count(State state) const {
+  return static_cast<std::uint32_t>(std::ranges::count(workers_, state, &Worker::state));
+}
+
+void Elastic::enter(std::uint32_t replica, State state, double now) {
+  Worker& worker = workers_[replica];
+  worker.health.run_until(now, alive(replica));
+  worker.before = uptime(replica, now);
+  if (state == State::kDead) ++worker.before.deaths;
+  worker.state = state;
+  worker.since = now;
+  most_up_ = std::max(most_up_, count(State::kUp));
+}
+
+Elastic::Uptime Elastic::uptime(std::uint32_t replica, double end) const {
+  const Worker& worker = workers_[replica];
+  Uptime out = worker.before;
+  const double seconds = std::max(0.0, end - worker.since);
+  if (alive(replica)) out.up += seconds;
+  if (worker.state != State::kOff) out.held += seconds;
+  return out;
+}
+
+double Elastic::next_time() const {
+  return events_.empty() ? std::numeric_limits<double>::infinity() : events_.begin()->first;
+}
+
+void Elastic::start(std::uint32_t replica, double now, ElasticServers& servers) {
+  enter(replica, State::kStarting, now);
+  servers.on_start(replica);
+  Worker& worker = workers_[replica];
+  events_.insert(
+      {now + worker.start.seconds, {.kind = Kind::kReady, .replica = replica, .life = ++worker.life}});
+}
+
+void Elastic::advance(ElasticServers& servers) {
+  const auto [now, event] = *events_.begin();
+  events_.erase(events_.begin());
+  if (event.kind == Kind::kLook) {
+    look(now, servers);
+    events_.insert({now + config_.autoscale.interval, event});
+    return;
+  }
+  Worker& worker = workers_[event.replica];
+  if (event.life != 0 && event.life != worker.life) return;
+  switch (event.kind) {
+    case Kind::kDies:
+      if (worker.state == State::kOff || worker.state == State::kDead) return;
+      enter(event.replica, State::kDead, now);
+      ++worker.life;
+      servers.on_death(event.replica, now);
+      if (event.life != 0) start(event.replica, now, servers);
+      return;
+    case Kind::kStarts:
+      if (worker.state == State::kDead) start(event.replica, now, servers);
+      return;
+    case Kind::kReady:
+      enter(event.replica, State::kUp, now);
+      plan_death(event.replica, now);
+      return;
+    case Kind::kSlows:
+      servers.set_slowdown(event.replica, event.factor);
+      return;
+    case Kind::kLook:
+      return;
+  }
+}
+
+void Elastic::look(double now, ElasticServers& servers) {
+  double sum = 0;
+  for (std::uint32_t i = 0; i < workers_.size(); ++i)
+    if (workers_[i].state == State::kUp) sum += servers.metric(i, config_.autoscale.metric);
+  // As pods that crashed and start again, dead ones count as starting.
+  const std::uint32_t ready = count(State::kUp);
+  const std::uint32_t starting = count(State::kStarting) + count(State::kDead);
+  std::uint32_t current = ready + starting;
+  const std::uint32_t wanted = autoscaler_.desired(now, ready, starting, sum);
+  const auto size = static_cast<std::uint32_t>(workers_.size());
+  for (std::uint32_t i = 0; i < size && current < wanted; ++i) {
+    if (workers_[i].state != State::kOff) continue;
+    start(i, now, servers);
+    ++current;
+  }
+  for (std::uint32_t i = 0; i < size && current < wanted; ++i) {
+    if (workers_[i].state != State::kDraining) continue;
+    enter(i, State::kUp, now);
+    ++current;
+  }
+  // Those that do not serve yet go first, then the last.
+  for (const bool serving : {false, true}) {
+    for (std::uint32_t i = size; i-- > 0 && current > wanted;) {
+      const State state = workers_[i].state;
+      const bool goes = serving ? state == State::kUp : state == State::kStarting || state == State::kDead;
+      if (!goes) continue;
+      scale_down(i, now, servers);
+      --current;
+    }
+  }
+}
+
+void Elastic::scale_down(std::uint32_t replica, double now, const ElasticServers& servers) {
+  if (workers_[replica].state == State::kUp && servers.busy(replica)) {
+    enter(replica, State::kDraining, now);
+    return;
+  }
+  ++workers_[replica].life;
+  enter(replica, State::kOff, now);
+}
+
+void Elastic::on_idle(std::uint32_t replica, double time) {
+  if (workers_[replica].state != State::kDraining) return;
+  ++workers_[replica].life;
+  enter(replica, State::kOff, std::max(time, workers_[replica].since));
+}
+
+std::span<const std::uint32_t> Elastic::look_for_available(double now) {
+  available_.clear();
+  const bool scales = config_.autoscale.most > 0;
+  for (std::uint32_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    worker.health.run_until(now, alive(i));
+    // Of servers that come and go the router is told; one that crashed it must find out about.
+    if (worker.state == State::kOff || worker.state == State::kDraining) continue;
+    if (scales && worker.state == State::kStarting && worker.before.deaths == 0) continue;
+    if (worker.health.healthy() && worker.breaker.lets_through(now)) available_.push_back(i);
+  }
+  return available_;
+}
+
+std::optional<double> Elastic::backoff(std::uint32_t failed) {
+  if (failed >= config_.retry.max_retries) return std::nullopt;
+  ++retries_;
+  return retry_backoff(config_.retry, failed, draw());
+}
+
+void Elastic::write(double end, proto::RunReport& report) const {
+  proto::Elasticity& out = *report.mutable_elasticity();
+  for (std::uint32_t i = 0; i < workers_.size(); ++i) {
+    const Uptime uptime_of = uptime(i, end);
+    const double gpu_seconds = uptime_of.held * workers_[i].start.gpus;
+    proto::ReplicaReport& replica = *report.mutable_replicas(static_cast<int>(i));
+    replica.set_up_seconds(uptime_of.up);
+    replica.set_gpu_seconds(gpu_seconds);
+    replica.set_deaths(uptime_of.deaths);
+    out.set_gpu_seconds(out.gpu_seconds() + gpu_seconds);
+  }
+  if (report.completed() > 0)
+    out.set_gpu_seconds_per_request(out.gpu_seconds() / static_cast<double>(report.completed()));
+  out.set_most_replicas(most_up_);
+  out.set_retries(retries_);
+  out.set_lost_in_flight(lost_in_flight_);
+  out.set_lost_unreached(lost_unreached_);
+  if (lost_in_flight_ + lost_unreached_ == 0) return;
+  out.set_message(
+      fmt::format("{} of {} requests ended with an error: {} whose answer had begun when their replica died, "
+                  "{} that reached "
+                  "no replica in {} attempts",
+                  lost_in_flight_ + lost_unreached_,
+                  lost_in_flight_ + lost_unreached_ + report.completed() + report.failed(), lost_in_flight_,
+                  lost_unreached_, config_.retry.max_retries));
+}
+
+}  // namespace tpsim::scheduler
