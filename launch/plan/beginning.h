@@ -1,11 +1,13 @@
-// What a plan's short runs are made of: the first requests of a load, and a clock that ends them.
+// A plan's short runs: by the first requests of a load, until a clock ends them.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 
-#include "scheduler/engine.h"
+#include "launch/deployment/deployment.h"
+#include "launch/flags/server_args.h"
+#include "proto/plan.pb.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {
@@ -23,17 +25,10 @@ class Beginning : public scheduler::StreamedWorkload {
         }) {}
 };
 
-// Stops where a run's clock has gone beyond `deadline` seconds (0: never), or somebody asks for it.
-class Deadline : public scheduler::NoRecords {
- public:
-  Deadline(double deadline, const std::atomic<bool>& stop) : deadline_(deadline), stop_(stop) {}
-  bool on_progress(const scheduler::Progress& progress) override {
-    return !stop_ && (deadline_ <= 0 || progress.time <= deadline_);
-  }
-
- private:
-  const double deadline_;
-  const std::atomic<bool>& stop_;
-};
+// `deployment`, of `args`, serves the beginning: the trial gets a report with what a ranking needs. A run
+// whose clock goes beyond `deadline` seconds (0: none) is stopped, as where `stop` becomes true.
+void serve_beginning(const ServerArgs& args, const Deployment& deployment,
+                     const scheduler::StreamedWorkload& beginning, double deadline,
+                     const std::atomic<bool>& stop, proto::PlanTrial& trial);
 
 }  // namespace tpsim::launch

@@ -19,6 +19,7 @@
 #include "launch/cli/terminal.h"
 #include "launch/flags/server_args.h"
 #include "launch/plan/answer.h"
+#include "launch/plan/crew.h"
 #include "launch/plan/gpu_types.h"
 #include "launch/plan/heads.h"
 #include "launch/plan/manifests.h"
@@ -34,7 +35,8 @@
 #include "proto/base/text.h"
 #include "rank/config/model_config.h"
 #include "rank/cost/hardware.h"
-#include "rank/parallel/farm.h"
+#include "rank/parallel/deployment_executor.h"
+#include "rank/parallel/mpi_session.h"
 
 namespace tpsim::launch {
 namespace {
@@ -97,13 +99,11 @@ void declare(FlagSet& flags, PlanArgs& args) {
 }
 
 // What a plan cannot take of a comparison's flags.
-void check(PlanArgs& args, const FlagSet& flags, rank::MpiSession& session) {
+void check(PlanArgs& args, const FlagSet& flags) {
   if (args.question.gpus.empty()) throw_user_error("--gpus: is required, for example --gpus 8");
   if (args.numeric())
     throw_user_error(
         "--executor numeric: computes on this machine, which tells nothing of GPUs; leave it out");
-  if (session.num_processes() > 1)
-    throw_user_error("tpsim plan: shares its settings out over threads (--jobs); leave mpirun out");
   if (args.parallel.enable_dp_attention)
     throw_user_error("--enable-dp-attention: `tpsim plan` finds that out; to settle it give --attn-dp-size");
   if (!args.router.fleet.empty())
@@ -203,23 +203,25 @@ void report_plan(const PlanArgs& args, GpuPlan& plan) {
     throw_user_error("--gpus: no setting can be compared: {}", plan.report.best_reason());
 }
 
-// The plan for args.hardware.
-GpuPlan plan_gpu(PlanArgs& args, const FlagSet& flags, std::optional<double> cost, std::uint32_t threads) {
+// The plan for args.hardware; of its first process alone an answer, too.
+GpuPlan plan_gpu(PlanArgs& args, const FlagSet& flags, std::optional<double> cost, const PlanCrew& crew) {
   GpuPlan plan;
   plan.hardware = args.hardware;
   plan.gpu_hour_cost = cost;
   plan.space = plan_space(flags, args, args.question.gpus);
   {
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), "plan", "settings");
-    plan.search = search_plan(args, plan.space, wishes_of(args, flags), threads, progress);
+    plan.search = search_plan(args, plan.space, wishes_of(args, flags), crew,
+                              args.jobs.value_or(crew.cores()), progress);
   }
+  if (!crew.leads()) return plan;
   report_plan(args, plan);
   plan.assumptions = assumptions_of(plan, args.question.share);
   return plan;
 }
 
 // Of each type of GPU, best first; those without go to `refusals`. Throws UserError where none has a plan.
-std::vector<GpuPlan> plan_all(PlanArgs& args, const FlagSet& flags, std::uint32_t threads,
+std::vector<GpuPlan> plan_all(PlanArgs& args, const FlagSet& flags, const PlanCrew& crew,
                               std::vector<GpuRefusal>& refusals) {
   std::vector<GpuPlan> plans;
   std::string reasons;
@@ -228,34 +230,34 @@ std::vector<GpuPlan> plan_all(PlanArgs& args, const FlagSet& flags, std::uint32_
     const std::vector<double>& costs = args.question.gpu_hour_costs;
     const std::optional<double> cost = costs.empty() ? std::nullopt : std::optional(costs[i]);
     if (args.hardware_list.size() == 1) {
-      plans.push_back(plan_gpu(args, flags, cost, threads));
+      plans.push_back(plan_gpu(args, flags, cost, crew));
       break;
     }
     try {
-      plans.push_back(plan_gpu(args, flags, cost, threads));
+      plans.push_back(plan_gpu(args, flags, cost, crew));
     } catch (const UserError& error) {
       refusals.push_back({args.hardware, error.what()});
       if (reasons.find(error.what()) == std::string::npos)
         reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", args.hardware, error.what());
     }
   }
+  if (!crew.leads()) return plans;
   if (plans.empty()) throw_user_error("--hardware: no GPU of the list has a plan: {}", reasons);
   order_gpu_types(args.question, plans);
   return plans;
 }
 
-int plan(PlanArgs& args, FlagSet& flags, rank::MpiSession& session) {
-  set_up_logging(args, /*speaks=*/true);
-  check(args, flags, session);
+int plan(PlanArgs& args, FlagSet& flags, const PlanCrew& crew) {
   std::optional<ReportDir> written, folder;
-  if (!args.write_dir.empty()) refuse_existing_manifests(written.emplace(args.write_dir, "--write"));
   OutputFile* json = nullptr;
-  if (!args.report_dir.empty()) json = &folder.emplace(args.report_dir).open("plan.json");
-
-  const rank::ProcessGroup alone = session.process_group(1);
+  crew.first_does([&] {
+    if (!args.write_dir.empty()) refuse_existing_manifests(written.emplace(args.write_dir, "--write"));
+    if (!args.report_dir.empty()) json = &folder.emplace(args.report_dir).open("plan.json");
+  });
+  if (!crew.leads()) args.quiet = true;
   std::vector<GpuRefusal> refusals;
-  const std::vector<GpuPlan> plans =
-      plan_all(args, flags, args.jobs.value_or(rank::cores_of_process(alone)), refusals);
+  const std::vector<GpuPlan> plans = plan_all(args, flags, crew, refusals);
+  if (!crew.leads()) return kDone;
   const StopFlag::Writing writing;
   const GpuPlan& best = plans.front();
   if (json != nullptr) {
@@ -285,7 +287,20 @@ int plan(PlanArgs& args, FlagSet& flags, rank::MpiSession& session) {
 void add_plan_command(CLI::App& command, rank::MpiSession& session, Action& action) {
   add_flag_command<PlanArgs>(
       command, action, [](FlagSet& flags, PlanArgs& args) { declare(flags, args); },
-      [&session](PlanArgs& args, FlagSet& flags) { return plan(args, flags, session); });
+      [&session](PlanArgs& args, FlagSet& flags) {
+        set_up_logging(args, session.process() == 0);
+        check(args, flags);
+        const PlanCrew crew(session);
+        try {
+          return plan(args, flags, crew);
+        } catch (const Stopped&) {  // the others know nothing of it
+          if (session.num_processes() > 1) session.mark_lost(kStoppedEarly);
+          throw;
+        } catch (const rank::RankLost&) {
+          session.mark_lost(kStoppedEarly);
+          throw;
+        }
+      });
 }
 
 }  // namespace tpsim::launch

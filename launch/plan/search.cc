@@ -18,15 +18,11 @@
 #include "launch/plan/beginning.h"
 #include "launch/plan/heads.h"
 #include "launch/plan/ranking.h"
-#include "launch/simulation/goodput_search.h"
 #include "launch/simulation/parallel_loop.h"
-#include "launch/simulation/run_report.h"
 #include "launch/simulation/served_setting.h"
-#include "launch/simulation/stage.h"
 #include "launch/simulation/workload_args.h"
 #include "proto/base/error.h"
 #include "proto/base/stop_flag.h"
-#include "scheduler/engine.h"
 
 namespace tpsim::launch {
 namespace {
@@ -37,37 +33,15 @@ constexpr double kSlack = 1.5;
 // Requests that settings serve before all of them, where these are more than twice as many.
 constexpr std::array<std::uint64_t, 2> kRounds = {300, 1000};
 
-// What came of a setting's first run.
-struct Candidate {
-  std::string refusal;
-  std::uint64_t hash = 0;  // of the deployment; 0: it was not looked at
-  proto::RunReport report;
-  double prefill_share = 0;  // of the passes' time; of replicas alone
-};
-
-// Of the time that a server's passes take, what prefills take. Passes that do both are prefills with some
-// decodes on top.
-double prefill_share_of(const std::vector<proto::RankReport>& ranks) {
-  const auto seconds = [](const proto::PassSeconds& pass) {
-    return pass.attention() + pass.gemm() + pass.collective() + pass.other() + pass.launch() + pass.wait();
-  };
-  double prefill = 0, all = 0;
-  for (const proto::RankReport& rank : ranks) {
-    const double part = seconds(rank.prefill()) + seconds(rank.mixed());
-    prefill += part;
-    all += part + seconds(rank.decode());
-  }
-  return all > 0 ? prefill / all : 0;
-}
-
 class Search {
  public:
-  Search(const ServerArgs& args, PlanSpace& space, const PlanWishes& wishes, std::uint32_t threads,
-         ProgressBar& progress)
+  Search(const ServerArgs& args, PlanSpace& space, const PlanWishes& wishes, const PlanCrew& crew,
+         std::uint32_t threads, ProgressBar& progress)
       : args_(args),
         space_(space),
         share_(wishes.share),
         wishes_(wishes),
+        crew_(crew),
         threads_(threads),
         progress_(progress) {}
 
@@ -87,17 +61,26 @@ class Search {
   }
 
  private:
-  // `work` for each of `settings`, on all threads.
-  void each(const std::vector<std::size_t>& settings, const std::string& label,
-            const std::function<void(std::size_t setting, const std::atomic<bool>& stop)>& work) {
+  // What `work` makes of each of `settings`, on all threads of all processes. `by_group`: a process takes a
+  // group's settings together, of which many are the same deployment.
+  std::vector<proto::PlanTrial> each(
+      const std::vector<std::size_t>& settings, bool by_group, const std::string& label,
+      const std::function<proto::PlanTrial(std::size_t setting, const std::atomic<bool>& stop)>& work) {
     progress_.set_label("plan: " + label);
-    parallel_loop(
-        settings.size(), threads_,
-        [&](std::size_t i, const std::atomic<bool>& stop) { work(settings[i], stop); },
-        [&](std::size_t done) {
-          progress_.update({.finished = done, .total = settings.size()});
-          if (StopFlag::requested()) throw Stopped();
-        });
+    std::vector<std::uint32_t> numbers(settings.size());
+    for (std::size_t k = 0; k < settings.size(); ++k)
+      numbers[k] = by_group ? space_.groups[settings[k]] : static_cast<std::uint32_t>(k);
+    return crew_.carry_out(numbers, [&](const std::vector<std::size_t>& share, auto& trials) {
+      parallel_loop(
+          share.size(), threads_,
+          [&](std::size_t k, const std::atomic<bool>& stop) {
+            trials[share[k]] = work(settings[share[k]], stop);
+          },
+          [&](std::size_t done) {
+            progress_.update({.finished = done, .total = share.size()});
+            StopFlag::throw_if_requested();
+          });
+    });
   }
 
   // The load, whose images are placed by a model that can be served.
@@ -131,38 +114,21 @@ class Search {
   }
 
   // A setting's run of the beginning; it is refused where it cannot be carried out or serve any of the load,
-  // and has no report where another setting of the same deployment has one.
-  void try_one(std::size_t i, double deadline, bool claims, const std::atomic<bool>& stop) {
-    Candidate& candidate = candidates_[i];
+  // and, where it `claims` its deployment, has no report where another setting has one of the same.
+  proto::PlanTrial try_one(std::size_t i, double deadline, bool claims, const std::atomic<bool>& stop) {
+    proto::PlanTrial trial;
     ResolvedSetting resolved = resolve_setting(space_.settings[i]);
     check_setting(beginning().outline(), resolved);
-    candidate.refusal = resolved.refusal;
-    if (!resolved.deployment) return;
+    trial.set_refusal(resolved.refusal);
+    if (!resolved.deployment) return trial;
     const Deployment& deployment = *resolved.deployment;
     if (claims) {
-      candidate.hash = deployment.configuration_hash();
+      trial.set_hash(deployment.configuration_hash());
       const std::lock_guard lock(mutex_);
-      if (!served_by_.try_emplace(candidate.hash, i).second) return;
+      if (served_by_.contains(trial.hash()) || !claimed_.insert(trial.hash()).second) return trial;
     }
-    const ServerArgs& args = resolved.setting->args;
-    const PricedReplicas replicas(deployment);
-    Deadline until(deadline, stop);
-    proto::RunReport report = scheduler::run_workload(
-        replicas.fleet(), load_config(args, deployment, beginning().outline()), beginning(), until);
-    if (args.max_goodput_rate && !report.stopped_early())
-      add_goodput(search_max_goodput_rate(
-                      args, deployment, beginning(), [](double) {}, until),
-                  report);
-    // What a ranking needs.
-    report.clear_timeline();
-    report.clear_ttft_histogram();
-    report.clear_tpot_histogram();
-    report.clear_itl_histogram();
-    report.set_tp_size(args.tp_size);
-    if (args.parallel.pp_size > 1) report.set_pp_size(args.parallel.pp_size);
-    if (claims && deployment.router.replicas > 1)
-      candidate.prefill_share = prefill_share_of(replicas.executors().front()->finish());
-    candidate.report = std::move(report);
+    serve_beginning(resolved.setting->args, deployment, beginning(), deadline, stop, trial);
+    return trial;
   }
 
   // Seconds beyond which a run of the beginning is hopeless, by that of `best`.
@@ -176,16 +142,23 @@ class Search {
   // Settings serve the beginning for the first time; of equal ones the first has the report, whichever
   // served.
   void try_some(const std::vector<std::size_t>& settings, const std::map<std::uint32_t, double>& deadlines) {
-    each(settings, label(), [&](std::size_t i, const std::atomic<bool>& stop) {
+    claimed_.clear();
+    const auto try_in_time = [&](std::size_t i, const std::atomic<bool>& stop) {
       const auto deadline = deadlines.find(space_.gpus[i]);
-      try_one(i, deadline == deadlines.end() ? 0 : deadline->second, /*claims=*/true, stop);
-    });
-    for (const std::size_t i : settings) {
-      const auto by = served_by_.find(candidates_[i].hash);
-      if (by == served_by_.end() || by->second <= i) continue;
-      std::swap(candidates_[i].report, candidates_[by->second].report);
-      std::swap(candidates_[i].prefill_share, candidates_[by->second].prefill_share);
-      by->second = i;
+      return try_one(i, deadline == deadlines.end() ? 0 : deadline->second, /*claims=*/true, stop);
+    };
+    std::vector<proto::PlanTrial> trials = each(settings, /*by_group=*/true, label(), try_in_time);
+    std::map<std::uint64_t, proto::PlanTrial> served;  // of the deployments that served now
+    for (proto::PlanTrial& trial : trials) {
+      if (!trial.has_report()) continue;
+      served.try_emplace(trial.hash(), trial);
+      trial.clear_report();
+      trial.clear_prefill_share();
+    }
+    for (std::size_t k = 0; k < settings.size(); ++k) {
+      proto::PlanTrial& trial = candidates_[settings[k]] = std::move(trials[k]);
+      if (trial.hash() != 0 && served_by_.try_emplace(trial.hash(), settings[k]).second)
+        trial = std::move(served.at(trial.hash()));
     }
   }
 
@@ -201,7 +174,7 @@ class Search {
     std::map<std::uint32_t, double> deadlines;  // by GPUs
     try_some(first, deadlines);
     for (const std::size_t i : first) {
-      const double deadline = deadline_of(candidates_[i].report);
+      const double deadline = deadline_of(candidates_[i].report());
       double& known = deadlines[space_.gpus[i]];
       if (deadline > 0 && (known <= 0 || deadline < known)) known = deadline;
     }
@@ -239,11 +212,9 @@ class Search {
       proto::ComparisonReport report;
       std::vector<std::size_t> settings;
       for (std::size_t i = 0; i < candidates_.size(); ++i) {
-        const Candidate& candidate = candidates_[i];
-        if (space_.gpus[i] != gpus || candidate.report.completed() == 0 || candidate.report.stopped_early() ||
-            !may(i))
-          continue;
-        *report.add_runs() = candidate.report;
+        const proto::RunReport& run = candidates_[i].report();
+        if (space_.gpus[i] != gpus || run.completed() == 0 || run.stopped_early() || !may(i)) continue;
+        *report.add_runs() = run;
         settings.push_back(i);
       }
       std::set<std::string> layouts, plain;
@@ -269,10 +240,10 @@ class Search {
 
   // Pairs of what the best replicas are; see search_plan().
   void add_promising_pairs() {
-    for_promising([this](std::size_t i) { return candidates_[i].prefill_share > 0; },
+    for_promising([this](std::size_t i) { return candidates_[i].prefill_share() > 0; },
                   [this](std::size_t i) {
                     const std::uint32_t servers = space_.settings[i].args.parallel.replicas();
-                    const double prefill = candidates_[i].prefill_share * servers;
+                    const double prefill = candidates_[i].prefill_share() * servers;
                     std::set<std::uint32_t> splits;
                     for (const double near : {std::floor(prefill), std::ceil(prefill)})
                       splits.insert(std::clamp(static_cast<std::uint32_t>(near), 1U, servers - 1));
@@ -294,10 +265,10 @@ class Search {
       std::set<std::uint32_t> seen;
       for (std::size_t i = 0; i < candidates_.size(); ++i) {
         if (space_.gpus[i] != gpus || !seen.insert(space_.groups[i]).second) continue;
-        const auto served = served_by_.find(candidates_[i].hash);
+        const auto served = served_by_.find(candidates_[i].hash());
         if (served == served_by_.end()) continue;  // refused; others of its group may not be
         dropped.insert(space_.groups[i]);
-        const proto::RunReport& run = candidates_[served->second].report;
+        const proto::RunReport& run = candidates_[served->second].report();
         if (run.stopped_early()) continue;
         *report.add_runs() = run;
         leads.push_back(i);
@@ -313,24 +284,25 @@ class Search {
     std::vector<std::size_t> left;
     std::size_t served_settings = 0;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      Candidate& candidate = candidates_[i];
-      if (!candidate.refusal.empty()) {
-        ++out_.refused[candidate.refusal];
+      proto::PlanTrial& candidate = candidates_[i];
+      if (!candidate.refusal().empty()) {
+        ++out_.refused[candidate.refusal()];
         continue;
       }
-      if (candidate.hash == 0) {
+      if (candidate.hash() == 0) {
         ++out_.passed_over;
         continue;
       }
-      const auto served = served_by_.find(candidate.hash);
+      const auto served = served_by_.find(candidate.hash());
       if (served == served_by_.end()) {
         ++out_.twins;
         continue;
       }
-      if (served->second != i) candidate.report = std::move(candidates_[served->second].report);
+      if (served->second != i)
+        *candidate.mutable_report() = std::move(*candidates_[served->second].mutable_report());
       served_by_.erase(served);
       ++served_settings;
-      if (candidate.report.stopped_early())
+      if (candidate.report().stopped_early())
         ++out_.hopeless;
       else
         left.push_back(i);
@@ -342,8 +314,11 @@ class Search {
   void try_longer(const std::vector<std::size_t>& left, std::uint64_t requests) {
     begin_with(requests);
     note_round(left.size());
-    each(left, label(),
-         [this](std::size_t i, const std::atomic<bool>& stop) { try_one(i, 0, /*claims=*/false, stop); });
+    std::vector<proto::PlanTrial> trials =
+        each(left, /*by_group=*/false, label(), [this](std::size_t i, const std::atomic<bool>& stop) {
+          return try_one(i, 0, /*claims=*/false, stop);
+        });
+    for (std::size_t k = 0; k < left.size(); ++k) candidates_[left[k]] = std::move(trials[k]);
   }
 
   // Of the settings whose runs the report has, in its order, the best `count` and the best of each layout.
@@ -368,7 +343,7 @@ class Search {
       std::vector<std::size_t> settings;
       for (const std::size_t i : left) {
         if (space_.gpus[i] != gpus) continue;
-        *report.add_runs() = std::move(candidates_[i].report);
+        *report.add_runs() = std::move(*candidates_[i].mutable_report());
         settings.push_back(i);
       }
       for (const std::size_t i : kept(report, settings, count)) chosen.insert(i);
@@ -382,26 +357,31 @@ class Search {
   }
 
   void serve_all(const std::vector<std::size_t>& chosen) {
-    std::vector<proto::RunReport> reports(space_.settings.size());
     beginning_.reset();
     note_round(chosen.size());
-    each(chosen, label(), [&](std::size_t i, const std::atomic<bool>& stop) {
-      ResolvedSetting resolved = resolve_setting(space_.settings[i]);
+    const auto serve = [&](std::size_t i, const std::atomic<bool>& stop) {
+      const ResolvedSetting resolved = resolve_setting(space_.settings[i]);
       const std::function<bool()> go_on = [&stop] { return !stop; };
-      reports[i] = serve_setting(resolved, *all_, go_on);
-    });
-    for (const std::size_t i : chosen) out_.finalists.push_back({i, std::move(reports[i])});
+      proto::PlanTrial trial;
+      *trial.mutable_report() = serve_setting(resolved, *all_, go_on);
+      return trial;
+    };
+    std::vector<proto::PlanTrial> trials = each(chosen, /*by_group=*/false, label(), serve);
+    for (std::size_t k = 0; k < chosen.size(); ++k)
+      out_.finalists.push_back({chosen[k], std::move(*trials[k].mutable_report())});
   }
 
   const ServerArgs& args_;
   PlanSpace& space_;
   const double share_;
   const PlanWishes& wishes_;
+  const PlanCrew& crew_;
   const std::uint32_t threads_;
   ProgressBar& progress_;
   std::unique_ptr<const Workload> all_, beginning_;
-  std::vector<Candidate> candidates_;
+  std::vector<proto::PlanTrial> candidates_;  // what came of a setting's last run
   std::mutex mutex_;
+  std::set<std::uint64_t> claimed_;                 // hashes of deployments that this process serves now
   std::map<std::uint64_t, std::size_t> served_by_;  // the setting that serves, by the hash of its deployment
   PlanSearch out_;
 };
@@ -409,8 +389,8 @@ class Search {
 }  // namespace
 
 PlanSearch search_plan(const ServerArgs& args, PlanSpace& space, const PlanWishes& wishes,
-                       std::uint32_t threads, ProgressBar& progress) {
-  return Search(args, space, wishes, threads, progress).run();
+                       const PlanCrew& crew, std::uint32_t threads, ProgressBar& progress) {
+  return Search(args, space, wishes, crew, threads, progress).run();
 }
 
 }  // namespace tpsim::launch

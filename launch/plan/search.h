@@ -11,6 +11,7 @@
 
 #include "launch/cli/terminal.h"
 #include "launch/flags/server_args.h"
+#include "launch/plan/crew.h"
 #include "launch/plan/heads.h"
 #include "launch/plan/space.h"
 #include "proto/report.pb.h"
@@ -43,14 +44,14 @@ struct PlanWishes {
   std::vector<PlanHead> heads;  // adds settings that draft with each of them
 };
 
-// Searches `space` on `threads` threads of this process. The first setting of each group, and all of the best
-// quarter of the groups (kGroups at least, and the best of each layout), serve the first 300 requests, a
-// quarter 1,000, and kFinalists of each number of GPUs all of them, each time with the best of each layout; a
-// load of no more than twice as many is served whole at once. A setting whose clock runs beyond what 1.5
-// times the time of the best of the layouts' first settings allows (of requests within their service levels,
-// where there are levels, in the time it took) can be none of the best, and is stopped. Ranks are those of
-// rank_runs(); the outcome does not depend on `threads`. Throws UserError where no setting can be carried
-// out, Stopped after a signal.
+// Searches `space` on `threads` threads of this process and, with it, on those of all of `crew`. The first
+// setting of each group, and all of the best quarter of the groups (kGroups at least, and the best of each
+// layout), serve the first 300 requests, a quarter 1,000, and kFinalists of each number of GPUs all of them,
+// each time with the best of each layout; a load of no more than twice as many is served whole at once. A
+// setting whose clock runs beyond what 1.5 times the time of the best of the layouts' first settings allows
+// (of requests within their service levels, where there are levels, in the time it took) can be none of the
+// best, and is stopped. Ranks are those of rank_runs(); the outcome depends on neither `threads` nor `crew`.
+// Throws UserError where no setting can be carried out, Stopped after a signal.
 //
 // With wishes.pairs, servers that prefill and servers that decode are added to the space, and searched with
 // the rest, where replicas are in it: for each number of GPUs those of the best kAddedLayouts layouts of
@@ -59,6 +60,6 @@ struct PlanWishes {
 // makes of the best layouts of whole servers is added for each of wishes.heads.
 inline constexpr std::size_t kFinalists = 16, kGroups = 48, kAddedLayouts = 3;
 PlanSearch search_plan(const ServerArgs& args, PlanSpace& space, const PlanWishes& wishes,
-                       std::uint32_t threads, ProgressBar& progress);
+                       const PlanCrew& crew, std::uint32_t threads, ProgressBar& progress);
 
 }  // namespace tpsim::launch

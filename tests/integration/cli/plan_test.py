@@ -26,10 +26,11 @@ LEVELS = ["--slo", "ttft:1000", "tpot:30"]
 
 
 class Plan(CommandLine):
-    def plan(self, *words, model="llama-3.1-8b", gpus="2", load=(*LOAD, *LEVELS), hardware="h200-sxm"):
+    def plan(self, *words, model="llama-3.1-8b", gpus="2", load=(*LOAD, *LEVELS), hardware="h200-sxm",
+             processes=None):
         report = os.path.join(self.folder, "plan")
         done = self.tpsim("plan", "--model-path", model, "--hardware", hardware, "--gpus", gpus, *load, "--report-dir",
-                          report, *words, timeout=200)
+                          report, *words, timeout=200, processes=processes)
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(os.path.join(report, "plan.json")) as file:
             return json.load(file), done
@@ -105,13 +106,22 @@ class Plan(CommandLine):
         self.assertGreaterEqual(proposed["request_goodput"], 0.97 * most)
         self.assertLessEqual(proposed["mean_e2e_latency_ms"], 1.03 * latency)
 
-    def test_threads_change_nothing(self):
+    def test_threads_and_processes_change_nothing(self):
         seen = []
-        for jobs in ("1", "3"):
-            self.plan("--attention-backends", "fa3,triton", "--chunked-prefill-size", "8192", "--jobs", jobs)
+        for jobs, processes in (("1", None), ("3", None), ("1", 1), ("1", 2), ("2", 3)):
+            _, done = self.plan("--attention-backends", "fa3,triton", "--schedule-policy", "fcfs", "--jobs", jobs,
+                                processes=processes)
             seen.append({name: self.read(os.path.join(self.folder, "plan", name))
-                         for name in ("plan.json", "report.json", "sweep.csv")})
-        self.assertEqual(*seen)
+                         for name in ("plan.json", "report.json", "sweep.csv")} | {"text": done.stdout})
+        self.assertGreater(json.loads(seen[0]["plan.json"])["hardware"][0]["searched"]["twins"], 0)
+        for other in seen[1:]:
+            self.assertEqual(other, seen[0])
+
+    def test_processes_end_together(self):
+        base = ["plan", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--gpus", "2", *LOAD]
+        self.assert_refused([*base, "--tp-size", "3"], "--gpus 2: cannot be shared out", processes=2)
+        self.assert_refused([*base, "--write", "/proc/nowhere"], "--write", processes=2)
+        self.assert_refused([*base[:2], "llama-3.1-405b", *base[3:]], "none of the ", processes=2)
 
     def test_the_smallest_number_that_holds(self):
         load = [*LOAD[:-1], "12", "--slo", "ttft:1500", "tpot:60", "e2e:8000"]
@@ -267,7 +277,6 @@ class Plan(CommandLine):
         self.assert_refused([*base, "--gpus", "2", "--pd-disaggregation"], "--pd-disaggregation: `tpsim plan` finds that out")
         self.assert_refused([*base, "--gpus", "2", "--fleet", "f.yaml"], "--fleet f.yaml")
         self.assert_refused([*base, "--gpus", "2", "--executor", "numeric"], "--executor numeric")
-        self.assert_refused([*base, "--gpus", "2"], "mpirun", processes=2)
         self.assert_refused([*base, "--gpus", "2", "--gpu-hour-cost", "1,2"], "--gpu-hour-cost: has 2 for 1")
         self.assert_refused([*base[:4], "h200-sxm,h201", *base[5:], "--gpus", "2"], "--hardware h201")
         self.assert_refused([*base[:2], "llama-3.1-405b", *base[3:4], "h100-sxm,h200-sxm", *base[5:], "--gpus", "1"],

@@ -1,0 +1,68 @@
+#include "launch/plan/beginning.h"
+
+#include <utility>
+#include <vector>
+
+#include "launch/simulation/goodput_search.h"
+#include "launch/simulation/run_report.h"
+#include "launch/simulation/stage.h"
+#include "launch/simulation/workload_args.h"
+#include "scheduler/engine.h"
+
+namespace tpsim::launch {
+namespace {
+
+// Of the time that a server's passes take, what prefills take. Passes that do both are prefills with some
+// decodes on top.
+double prefill_share_of(const std::vector<proto::RankReport>& ranks) {
+  const auto seconds = [](const proto::PassSeconds& pass) {
+    return pass.attention() + pass.gemm() + pass.collective() + pass.other() + pass.launch() + pass.wait();
+  };
+  double prefill = 0, all = 0;
+  for (const proto::RankReport& rank : ranks) {
+    const double part = seconds(rank.prefill()) + seconds(rank.mixed());
+    prefill += part;
+    all += part + seconds(rank.decode());
+  }
+  return all > 0 ? prefill / all : 0;
+}
+
+// Stops where a run's clock has gone beyond `deadline` seconds (0: never), or somebody asks for it.
+class Deadline : public scheduler::NoRecords {
+ public:
+  Deadline(double deadline, const std::atomic<bool>& stop) : deadline_(deadline), stop_(stop) {}
+  bool on_progress(const scheduler::Progress& progress) override {
+    return !stop_ && (deadline_ <= 0 || progress.time <= deadline_);
+  }
+
+ private:
+  const double deadline_;
+  const std::atomic<bool>& stop_;
+};
+
+}  // namespace
+
+void serve_beginning(const ServerArgs& args, const Deployment& deployment,
+                     const scheduler::StreamedWorkload& beginning, double deadline,
+                     const std::atomic<bool>& stop, proto::PlanTrial& trial) {
+  const PricedReplicas replicas(deployment);
+  Deadline until(deadline, stop);
+  proto::RunReport report = scheduler::run_workload(
+      replicas.fleet(), load_config(args, deployment, beginning.outline()), beginning, until);
+  if (args.max_goodput_rate && !report.stopped_early())
+    add_goodput(search_max_goodput_rate(
+                    args, deployment, beginning, [](double) {}, until),
+                report);
+  // What a ranking needs.
+  report.clear_timeline();
+  report.clear_ttft_histogram();
+  report.clear_tpot_histogram();
+  report.clear_itl_histogram();
+  report.set_tp_size(args.tp_size);
+  if (args.parallel.pp_size > 1) report.set_pp_size(args.parallel.pp_size);
+  if (deployment.router.replicas > 1)
+    trial.set_prefill_share(prefill_share_of(replicas.executors().front()->finish()));
+  *trial.mutable_report() = std::move(report);
+}
+
+}  // namespace tpsim::launch
