@@ -17,6 +17,7 @@
 #include "proto/base/stop_flag.h"
 #include "proto/report.pb.h"
 #include "scheduler/config.h"
+#include "scheduler/crew.h"
 #include "scheduler/disaggregation/kv_link.h"
 #include "scheduler/due_times.h"
 #include "scheduler/elastic/elastic.h"
@@ -29,13 +30,16 @@
 #include "scheduler/router/router.h"
 #include "scheduler/run_recorder.h"
 #include "scheduler/slowable_executor.h"
+#include "scheduler/told.h"
 #include "scheduler/warm_up.h"
 
 namespace tpsim::scheduler {
 namespace {
 
-// Replicas, one source, the virtual clock: whichever comes first happens first.
-class Run final : ElasticServers {
+// Replicas, one source, the virtual clock: whichever comes first happens first. Where nothing that replicas
+// do decides which request comes next, nor where it is sent, threads run them side by side up to the next
+// request for which the router looks at them, and what they tell is told in the order of a single thread.
+class Run final : ElasticServers, RunListener {
  public:
   Run(const Fleet& fleet, const LoadConfig& load, const StreamedWorkload& workload, RunObserver& observer,
       Checkpoints* checkpoints)
@@ -59,6 +63,8 @@ class Run final : ElasticServers {
       for (const FleetServer& server : fleet.servers) starts.push_back(server.start);
       elastic_.emplace(load.elastic, starts);
     }
+    const std::uint32_t threads = std::min(fleet.threads, fleet.size());
+    if (threads > 1 && !elastic_ && fleet.decode.empty()) crew_.emplace(threads);
     if (fleet.decode.empty()) return;
     decoders_.emplace(*this, load.decode_router, servers_.size,
                       static_cast<std::uint32_t>(fleet.decode.size()));
@@ -123,20 +129,42 @@ class Run final : ElasticServers {
     void begin_anew() { replica.emplace(config, front_end, executor, *this); }
 
     bool more_to_come() const override {
+      if (run.routed_until_) return now < *run.routed_until_;
       return std::min(run.source_->next_time(), run.flights_.next_time()) != RequestSource::kNever;
     }
-    void on_inter_token(double gap, std::uint32_t count) override {
-      run.recorder_.on_inter_token(gap, count);
-    }
+    void on_inter_token(double gap, std::uint32_t count) override { listener->on_inter_token(gap, count); }
     void on_step(const StepRecord& step, double gpu_seconds, bool computed) override {
       StepRecord record = step;
       record.replica = number;
-      run.on_step(record, gpu_seconds, computed, replica->now());
+      listener->on_step(record, gpu_seconds, computed, replica->now());
     }
     void on_finished(const Req& req, RequestState state, const char* because, double time) override {
-      run.on_finished(req, state, because, time, number);
+      listener->on_finished(record_of(req, state, time, number), because);
     }
     void on_kv_message(const KvMessage& message) override { run.on_kv_message(message); }
+
+    void advance() {
+      now = replica->next_event_time();
+      replica->advance();
+    }
+    // Takes the requests that are routed to it, and all its rounds before `time`, by itself.
+    void run_ahead(double time) {
+      listener = &told;
+      for (const std::size_t position : routed) {
+        const RequestSource::Sent& sent = run.routed_[position].sent;
+        run_alone(sent.time);
+        told.begin(sent.time, /*round=*/false, position);
+        replica->submit(sent);
+      }
+      run_alone(time);
+      listener = &run;
+    }
+    void run_alone(double until) {
+      while (replica->next_event_time() < until) {
+        told.begin(replica->next_event_time(), /*round=*/true, number);
+        advance();
+      }
+    }
 
     Run& run;
     const std::uint32_t number;
@@ -144,9 +172,15 @@ class Run final : ElasticServers {
     const FrontEndConfig& front_end;
     SlowableExecutor executor;
     std::optional<Replica> replica;  // always one; another one after it died or was off
+    RunListener* listener = &run;
+    double now = 0;  // of the round
+    // Where it runs ahead: positions in Run::routed_, and what is to be told.
+    std::vector<std::size_t> routed;
+    Told told;
   };
 
-  void on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) {
+  void on_inter_token(double gap, std::uint32_t count) override { recorder_.on_inter_token(gap, count); }
+  void on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) override {
     recorder_.on_step(record, gpu_seconds);
     // Priced steps take microseconds; computed ones are long enough to look up after each.
     constexpr std::uint64_t kProgressEvery = 512;
@@ -154,38 +188,34 @@ class Run final : ElasticServers {
     if (!observer_.on_progress(recorder_.progress(now, load_.size()))) stopped_ = true;
   }
 
-  void on_finished(const Req& req, RequestState state, const char* because, double time,
-                   std::uint32_t worker) {
-    if (because != nullptr) {
-      spdlog::debug("request {} of {} + {} tokens is refused: {}", req.id, req.input_len,
-                    req.source->max_new_tokens, because);
-    }
-    std::optional<std::uint32_t> prefiller;
-    if (const auto split = split_.find(req.id); split != split_.end()) {
+  void on_finished(const RequestRecord& of_server, const char* because) override {
+    RequestRecord record = of_server;
+    const std::uint32_t worker = record.replica;
+    if (because != nullptr)
+      spdlog::debug("request {} of {} tokens is refused: {}", record.id, record.input_tokens, because);
+    if (const auto split = split_.find(record.id); split != split_.end()) {
       if (worker == split->second.prefill) {
         // Its clients wait for the decode server.
-        if (state != RequestState::kRejected) return;
+        if (record.state != RequestState::kRejected) return;
         const std::uint32_t decoder = split->second.decode;
-        replica(decoder).prefill_refused(req.id, time);
+        replica(decoder).prefill_refused(record.id, record.finish_time);
         look_again(decoder);
         return;
       }
-      prefiller = split->second.prefill;
-      --in_flight_[*prefiller];
+      record.prefill_replica = split->second.prefill;
+      --in_flight_[*record.prefill_replica];
       split_.erase(split);
     } else if (links_ && worker < servers_.size) {
       return;  // noticed later than the answer's end
     }
-    source_->on_finished(req.id, time);
+    source_->on_finished(record.id, record.finish_time);
     --in_flight_[worker];
-    if (!elastic()) {
-      recorder_.on_finished(req, state, time, worker, prefiller);
-      return;
-    }
-    recorder_.on_finished(req, state, time, worker, std::nullopt, flights_.at(req.id).first.time);
-    flights_.erase(req.id);
-    if (state == RequestState::kCompleted) elastic_->on_success(worker, time);
-    if (in_flight_[worker] == 0) elastic_->on_idle(worker, time);
+    if (elastic()) record.arrival_time = flights_.at(record.id).first.time;
+    recorder_.on_finished(record);
+    if (!elastic()) return;
+    flights_.erase(record.id);
+    if (record.state == RequestState::kCompleted) elastic_->on_success(worker, record.finish_time);
+    if (in_flight_[worker] == 0) elastic_->on_idle(worker, record.finish_time);
   }
 
   // Whether replicas may die, come and go now.
@@ -224,7 +254,9 @@ class Run final : ElasticServers {
     const Flights::Flight flight = flights_.at(req.id);
     flights_.erase(req.id);
     elastic_->on_lost(begun);
-    recorder_.on_finished(req, RequestState::kFailed, time, flight.replica, std::nullopt, flight.first.time);
+    RequestRecord record = record_of(req, RequestState::kFailed, time, flight.replica);
+    record.arrival_time = flight.first.time;
+    recorder_.on_finished(record);
     source_->on_finished(req.id, time);
   }
 
@@ -284,7 +316,7 @@ class Run final : ElasticServers {
     split_[sent.id] = {worker, decoder};
     for (const std::uint32_t side : {worker, decoder}) {
       if (const char* because = replica(side).side().refusal(*sent.request)) {
-        on_finished(unserved(sent), RequestState::kRejected, because, sent.time, decoder);
+        on_finished(record_of(unserved(sent), RequestState::kRejected, sent.time, decoder), because);
         return;
       }
     }
@@ -325,6 +357,10 @@ class Run final : ElasticServers {
     source_ = &source;
     Checkpoints* const checkpoints = recorder_.warming_up() ? nullptr : checkpoints_;
     for (std::uint32_t i = 0; i < workers_.size(); ++i) look_again(i);
+    if (crew_ && !source.waits_for_answers()) {
+      serve_ahead(source);
+      return;
+    }
     while (!stopped_) {
       const double next = std::min({source.next_time(), flights_.next_time(), due_.time()});
       if (next == RequestSource::kNever) break;
@@ -340,14 +376,78 @@ class Run final : ElasticServers {
         early += sent.early ? 1 : 0;
         send(sent);
       } else {
-        const std::uint32_t worker = due_.first();
-        replica(worker).advance();
-        look_again(worker);
+        advance_first();
       }
       if (checkpoints != nullptr && checkpoints->due()) save();
     }
     // Who stopped it may want to go on later.
     if (stopped_ && checkpoints != nullptr) save();
+  }
+
+  void advance_first() {
+    const std::uint32_t worker = due_.first();
+    workers_[worker]->advance();
+    look_again(worker);
+  }
+
+  // The same of a source that waits for no answers.
+  void serve_ahead(RequestSource& source) {
+    constexpr std::size_t kMost = 1024;   // requests routed at a time; what is told of them is held
+    constexpr std::size_t kWorthIt = 16;  // of fewer, threads would wait for each other most of the time
+    std::optional<RequestSource::Sent> next;
+    while (!stopped_) {
+      routed_.clear();
+      while (routed_.size() < kMost && (next || source.next_time() != RequestSource::kNever)) {
+        if (!next) next = source.pop();
+        const bool looks = servers_.router->looks(*next->request, next->time, servers_.in_flight());
+        if (looks && (!routed_.empty() || due_.time() < next->time)) break;
+        const std::uint32_t worker = servers_.choose(*next);
+        ++in_flight_[worker];
+        workers_[worker]->routed.push_back(routed_.size());
+        routed_.push_back({worker, *std::exchange(next, std::nullopt)});
+      }
+      const double until = next ? next->time : source.next_time();
+      if (routed_.empty() && std::min(until, due_.time()) == RequestSource::kNever) break;
+      routed_until_ = until != RequestSource::kNever ? until : routed_.empty() ? 0 : routed_.back().sent.time;
+      if (routed_.size() >= kWorthIt) {
+        run_side_by_side(until);
+      } else {
+        run_in_turn(until);
+      }
+      for (const Routed& request : routed_) workers_[request.worker]->routed.clear();
+    }
+    routed_until_.reset();
+  }
+
+  // All that happens before `until`.
+  void run_in_turn(double until) {
+    for (const Routed& request : routed_) {
+      while (!stopped_ && due_.time() < request.sent.time) advance_first();
+      if (stopped_) return;
+      replica(request.worker).submit(request.sent);
+      look_again(request.worker);
+    }
+    while (!stopped_ && due_.time() < until) advance_first();
+  }
+  void run_side_by_side(double until) {
+    crew_->run([&](std::uint32_t number) {
+      for (std::size_t i = number; i < workers_.size(); i += crew_->size()) workers_[i]->run_ahead(until);
+    });
+    struct Place {
+      Told::Turn turn;
+      const Told* told;
+      std::size_t number;
+    };
+    std::vector<Place> order;
+    for (const auto& worker : workers_)
+      for (std::size_t i = 0; i < worker->told.turns().size(); ++i)
+        order.push_back({worker->told.turns()[i], &worker->told, i});
+    std::ranges::stable_sort(order, [](const Place& a, const Place& b) { return a.turn < b.turn; });
+    for (const Place& place : order) place.told->tell(place.number, *this);
+    for (const auto& worker : workers_) {
+      worker->told.clear();
+      look_again(worker->number);
+    }
   }
 
   // What a resumed run goes on with. REQUIRES: not between warm-up and run; one replica.
@@ -403,6 +503,15 @@ class Run final : ElasticServers {
     std::uint32_t prefill = 0, decode = 0;
   };
   std::unordered_map<std::uint64_t, Split> split_;
+  // Where threads serve: they, requests with their replicas, and when the last of these comes or, if others
+  // follow, one of them; empty: requests are sent one by one.
+  struct Routed {
+    std::uint32_t worker = 0;
+    RequestSource::Sent sent;
+  };
+  std::optional<Crew> crew_;
+  std::vector<Routed> routed_;
+  std::optional<double> routed_until_;
   std::vector<std::uint64_t> in_flight_;
   DueTimes due_;
   RunRecorder recorder_;

@@ -25,6 +25,10 @@ struct Fleet {
   // stage, equal page sizes, and a pool of KV alone.
   std::vector<FleetServer> decode;
   KvLinkConfig link;  // from each of the ones to each of the others
+  // That run them: what lies between two looks of the router at its replicas they do side by side, the i-th
+  // of n threads replicas i, i + n …, whose executors may share what is of one thread. The report is the same
+  // for any number. Of pairs one thread runs all.
+  std::uint32_t threads = 1;
 
   std::uint32_t size() const { return static_cast<std::uint32_t>(servers.size() + decode.size()); }
 };

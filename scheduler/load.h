@@ -61,6 +61,7 @@ class LoadGenerator : public RequestSource {
   double next_time() const override;
   Sent pop() override;
   void on_finished(std::uint64_t id, double now) override;
+  bool waits_for_answers() const override { return places_ != 0 || outline_.turns > 0; }
 
   // Requests that reply to an answer: all turns of sessions but the first.
   std::uint64_t turns() const { return outline_.turns; }

@@ -7,30 +7,6 @@
 namespace tpsim::scheduler {
 namespace {
 
-// `time`: when its client saw its end.
-RequestRecord record_of(const Req& req, RequestState state, double time) {
-  RequestRecord record;
-  record.id = req.id;
-  record.state = state;
-  record.session = req.source->session;
-  record.input_tokens = req.input_len;
-  record.output_tokens = req.output_len;
-  record.cached_tokens = req.cached_tokens;
-  record.cached_host = req.cached_host;
-  record.cached_storage = req.cached_storage;
-  record.retractions = req.retractions;
-  record.images = static_cast<std::uint32_t>(req.source->images.size());
-  for (const ImageInput& image : req.source->images) record.image_tokens += image.tokens;
-  record.arrival_time = req.arrival_time;
-  record.first_scheduled_time = req.first_scheduled_time;
-  record.first_token_time = req.first_token_time;  // as its client saw it
-  record.finish_time = time;
-  record.interruptions = req.interruptions;
-  record.output_ids = req.output_ids;
-  record.prompt_logits = req.prompt_logits;
-  return record;
-}
-
 void write_speculation(const SpeculationConfig& config, const std::vector<std::uint64_t>& accepted,
                        proto::RunReport& report) {
   proto::Speculation& out = *report.mutable_speculation();
@@ -75,6 +51,30 @@ void add_replica(const proto::RunReport& replica, proto::RunReport& report) {
 
 }  // namespace
 
+RequestRecord record_of(const Req& req, RequestState state, double time, std::uint32_t replica) {
+  RequestRecord record;
+  record.id = req.id;
+  record.state = state;
+  record.replica = replica;
+  record.session = req.source->session;
+  record.input_tokens = req.input_len;
+  record.output_tokens = req.output_len;
+  record.cached_tokens = req.cached_tokens;
+  record.cached_host = req.cached_host;
+  record.cached_storage = req.cached_storage;
+  record.retractions = req.retractions;
+  record.images = static_cast<std::uint32_t>(req.source->images.size());
+  for (const ImageInput& image : req.source->images) record.image_tokens += image.tokens;
+  record.arrival_time = req.arrival_time;
+  record.first_scheduled_time = req.first_scheduled_time;
+  record.first_token_time = req.first_token_time;  // as its client saw it
+  record.finish_time = time;
+  record.interruptions = req.interruptions;
+  record.output_ids = req.output_ids;
+  record.prompt_logits = req.prompt_logits;
+  return record;
+}
+
 RunRecorder::RunRecorder(const Fleet& fleet, const LoadConfig& load, const Offered& offered,
                          RunObserver& observer)
     : speculation_(fleet.servers.front().config->speculation),
@@ -109,28 +109,24 @@ void RunRecorder::on_step(const StepRecord& record, double gpu_seconds) {
   observer_.on_step(record);
 }
 
-void RunRecorder::on_finished(const Req& req, RequestState state, double time, std::uint32_t replica,
-                              std::optional<std::uint32_t> prefiller, std::optional<double> arrival) {
+void RunRecorder::on_finished(const RequestRecord& of_server) {
   if (warming_up_) return;
-  RequestRecord record = record_of(req, state, time);
-  record.replica = replica;
-  record.prefill_replica = prefiller;
-  if (arrival) record.arrival_time = *arrival;
+  RequestRecord record = of_server;
   if (record.first_token_time > 0)
-    record.first_token_time = std::min(record.first_token_time + first_token_seconds_, time);
+    record.first_token_time = std::min(record.first_token_time + first_token_seconds_, record.finish_time);
   metrics_.on_request(record);
   if (!of_replicas_.empty()) {
-    proto::ReplicaReport& of_replica = of_replicas_[replica];
-    proto::ReplicaReport& of_prefiller = of_replicas_[prefiller.value_or(replica)];
+    proto::ReplicaReport& of_replica = of_replicas_[record.replica];
+    proto::ReplicaReport& of_prefiller = of_replicas_[record.prefill_replica.value_or(record.replica)];
     of_replica.set_requests(of_replica.requests() + 1);
-    if (prefiller) of_prefiller.set_requests(of_prefiller.requests() + 1);
-    if (state == RequestState::kCompleted) {
+    if (record.prefill_replica) of_prefiller.set_requests(of_prefiller.requests() + 1);
+    if (record.state == RequestState::kCompleted) {
       of_prefiller.set_input_tokens(of_prefiller.input_tokens() + record.input_tokens);
       of_replica.set_output_tokens(of_replica.output_tokens() + record.output_tokens);
       of_prefiller.set_cached_tokens(of_prefiller.cached_tokens() + record.cached_tokens);
     }
   }
-  if (state != RequestState::kUnfinished) overload_.on_request(record);
+  if (record.state != RequestState::kUnfinished) overload_.on_request(record);
   observer_.on_request(record);
 }
 
@@ -170,7 +166,7 @@ proto::RunReport RunRecorder::report(const std::vector<const Replica*>& replicas
     // What is prefilled elsewhere is the decode server's, too.
     if (stopped_early && (of_replicas_.empty() || of_replicas_[i].role() != "prefill"))
       for (const Req* req : schedulers.unfinished())
-        on_finished(*req, RequestState::kUnfinished, 0, i, std::nullopt);
+        on_finished(record_of(*req, RequestState::kUnfinished, 0, i));
     report.set_retractions(report.retractions() + schedulers.retractions());
     report.set_evicted_tokens(report.evicted_tokens() + schedulers.evicted_tokens());
     proto::RunReport of_replica;

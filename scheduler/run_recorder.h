@@ -19,6 +19,9 @@
 
 namespace tpsim::scheduler {
 
+// As `replica` has it; `time`: when its client saw its end. Its spans are the request's.
+RequestRecord record_of(const Req& req, RequestState state, double time, std::uint32_t replica);
+
 // Records go to an observer as they come.
 class RunRecorder {
  public:
@@ -35,10 +38,8 @@ class RunRecorder {
     if (!warming_up_) metrics_.on_inter_token(gap, count);
   }
   void on_step(const StepRecord& record, double gpu_seconds);
-  // `prefiller`: which prefilled it, where that was another one. `arrival`: of the first attempt, where that
-  // is not the one that came to an end.
-  void on_finished(const Req& req, RequestState state, double time, std::uint32_t replica,
-                   std::optional<std::uint32_t> prefiller, std::optional<double> arrival = std::nullopt);
+  // `of_server`: before what lies between its server and the client.
+  void on_finished(const RequestRecord& of_server);
   // A replica begins anew: what it counted is kept. Its requests are not recorded by this.
   void retire(std::uint32_t number, const Replica& replica);
 

@@ -155,9 +155,11 @@ void declare_server_flags(FlagSet& flags, ServerArgs& args, bool compare) {
   declare_fleet(flags, args.router);
   declare_elastic(flags, args.elastic);
   flags.mark_lists(sweepable_flags(), /*taken=*/compare);
-  if (!compare) return;
   flags.add_value("--jobs", "N",
-                  "settings of a sweep served at once by each process (default: its share of the cores)",
+                  compare ? "settings of a sweep served at once by each process, or threads that run the "
+                            "replicas of --dp-size (default: its share of the cores)"
+                          : "threads that run the replicas of --dp-size or --fleet, with the same report for "
+                            "any number (default: the cores of this process)",
                   count(args.jobs, 1, 1024));
 }
 
@@ -204,9 +206,12 @@ void check_server_args(const ServerArgs& args, bool compare) {
   if (compare && args.attention_backends.empty() && !args.all_attention_backends && !args.swept)
     throw_user_error("--attention-backends: is required, for example fa3,flashinfer,flashinfer+fa3");
   check_output(args, compare, args.swept);
-  if (args.jobs && !args.swept)
-    throw_user_error("--jobs {}: shares out the settings of a sweep, give a flag a list such as --tp 4,8",
-                     *args.jobs);
+  if (args.jobs && !args.swept && args.parallel.replicas() == 1 && args.router.fleet.empty())
+    throw_user_error(
+        "--jobs {}: shares out the settings of a sweep or the replicas of a fleet, give a flag a list such "
+        "as "
+        "--tp 4,8, or --dp-size",
+        *args.jobs);
   check_elastic_args(args.elastic);
   check_load(args);
   check_images(args.images, args);

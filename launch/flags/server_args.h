@@ -55,8 +55,9 @@ struct ServerArgs : ModelArgs,
   std::vector<std::string> ignored_flags;
 
   // Of compare.
-  std::optional<std::uint32_t> jobs;  // settings of a sweep served at once, by each process
-  bool swept = false;                 // one setting of a sweep (launch/simulation/sweep.h)
+  std::optional<std::uint32_t>
+      jobs;            // settings of a sweep served at once by each process; threads of replicas
+  bool swept = false;  // one setting of a sweep (launch/simulation/sweep.h)
 };
 
 // Declares the flags of run (or, with `compare`, of compare) in `flags`; they are read into `args`, which

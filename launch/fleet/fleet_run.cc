@@ -95,13 +95,13 @@ void describe(const Fleet& fleet, const FleetReach& reach, proto::RunReport& rep
 }
 
 proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& workload,
-                       scheduler::RunObserver& observer, PerfettoOutput& perfetto) {
+                       scheduler::RunObserver& observer, PerfettoOutput& perfetto, std::uint32_t threads) {
   const FleetMember& first = fleet.members.front();
   const scheduler::WorkloadOutline& outline = workload.outline();
   std::vector<scheduler::LoadConfig> loads;
   for (const FleetMember& member : fleet.members)
     loads.push_back(load_config(member.args, member.deployment, outline));
-  PricedReplicas replicas = fleet.split() ? PricedReplicas(first.deployment) : PricedReplicas();
+  PricedReplicas replicas = fleet.split() ? PricedReplicas(first.deployment) : PricedReplicas(threads);
   for (std::size_t i = 0; i < loads.size() && !fleet.split(); ++i)
     replicas.add(fleet.members[i].deployment, fleet.members[i].count, loads[i].front_end);
   FleetReach reach(fleet, observer);
@@ -124,7 +124,7 @@ proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& wo
 void refuse_server_flags(const ServerArgs& args) {
   const std::vector<std::string> of_load = load_flags();
   for (const auto& [flag, value] : args.given) {
-    if (flag != "--fleet" && std::ranges::find(of_load, flag) == of_load.end())
+    if (flag != "--fleet" && flag != "--jobs" && std::ranges::find(of_load, flag) == of_load.end())
       throw_user_error("{}: is of a server; with --fleet it stands in the args of those that it is for",
                        flag);
   }
@@ -188,7 +188,7 @@ int simulate_fleets(const ServerArgs& args, bool compare, rank::MpiSession& sess
     const std::string name = std::filesystem::path(fleet.path).stem().string();
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), name);
     RunMonitor monitor(output.begin_run(name), progress);
-    proto::RunReport report = serve(fleet, *workload, monitor, perfetto);
+    proto::RunReport report = serve(fleet, *workload, monitor, perfetto, replica_threads(args));
     stopped = report.stopped_early();
     if (compare) (*report.mutable_settings())["fleet"] = name;
     results.add(report);

@@ -74,7 +74,8 @@ void trace_replicas(const rank::DeploymentExecutor& first, const PricedReplicas&
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
                                   scheduler::RunObserver& observer, std::optional<std::string>& loss,
-                                  PerfettoOutput* perfetto, RunCheckpoints* checkpoints) {
+                                  PerfettoOutput* perfetto, RunCheckpoints* checkpoints,
+                                  std::uint32_t threads) {
   const scheduler::WorkloadOutline& outline = workload.outline();
   if (deployment.replicas() > 1 && !stage.alone())
     throw_user_error("{}: replicas are served by one process; leave mpirun out, it stands in for all GPUs",
@@ -89,7 +90,7 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
     recorder.emplace(*executor, *recording);
   }
   LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
-  const PricedReplicas replicas(deployment, &tolerant);
+  const PricedReplicas replicas(deployment, &tolerant, threads);
   Reach reach(deployment, observer);
   if (checkpoints != nullptr) checkpoints->attach(*executor, reach);
   if (perfetto != nullptr) trace_replicas(*executor, replicas, *perfetto);
@@ -180,8 +181,9 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
                          deployment.attention.backends.name());
     try {
       RunMonitor monitor(output.begin_run(deployment.attention.backends.name()), progress);
-      proto::RunReport report = serve_deployment(stage, deployment, *workload, monitor, loss, &perfetto,
-                                                 checkpoints ? &*checkpoints : nullptr);
+      proto::RunReport report =
+          serve_deployment(stage, deployment, *workload, monitor, loss, &perfetto,
+                           checkpoints ? &*checkpoints : nullptr, replica_threads(args));
       stopped = report.stopped_early();
       // Computed passes tell this machine's time, and nothing of what speculation gains.
       if (report.has_speculation() && !args.numeric() && !stopped)

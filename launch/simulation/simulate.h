@@ -19,11 +19,13 @@ namespace tpsim::launch {
 
 // `deployment` serves the workload, with the executor of `stage`. Returns its whole report; `loss` becomes
 // the sentence of a lost rank; `perfetto`, where given, receives a trace of the run, and `checkpoints` its
-// state now and then. May be called by several threads at once, each with a stage of its own.
+// state now and then. May be called by several threads at once, each with a stage of its own. `threads`: that
+// run replicas.
 proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployment,
                                   const scheduler::StreamedWorkload& workload,
                                   scheduler::RunObserver& observer, std::optional<std::string>& loss,
-                                  PerfettoOutput* perfetto = nullptr, RunCheckpoints* checkpoints = nullptr);
+                                  PerfettoOutput* perfetto = nullptr, RunCheckpoints* checkpoints = nullptr,
+                                  std::uint32_t threads = 1);
 
 // A pool or a context in which no request at all can be served is a mistake, not a result. Throws UserError.
 void check_workload(const scheduler::WorkloadOutline& workload, const Deployment& deployment);

@@ -7,6 +7,7 @@
 #include "launch/cli/action.h"
 #include "launch/deployment/startup.h"
 #include "proto/base/stop_flag.h"
+#include "rank/parallel/farm.h"
 #include "rank/parallel/local_ranks.h"
 #include "rank/parallel/mpi_executor.h"
 #include "rank/parallel/worker_link.h"
@@ -41,7 +42,9 @@ std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment&
   return std::make_unique<rank::MpiExecutor>(*link_, std::move(ranks), deployment.configuration_hash());
 }
 
-PricedReplicas::PricedReplicas(const Deployment& deployment, scheduler::Executor* first) {
+PricedReplicas::PricedReplicas(const Deployment& deployment, scheduler::Executor* first,
+                               std::uint32_t threads)
+    : PricedReplicas(threads) {
   if (first != nullptr) {
     fleet_.servers.push_back({&deployment.scheduler, first, nullptr, start_of(deployment)});
     deployments_.push_back(&deployment);
@@ -65,15 +68,22 @@ void PricedReplicas::add(const Deployment& deployment, std::uint32_t count,
   rank::ProcessGroup here;
   here.tp_size = deployment.ranks.num_ranks();
   const scheduler::ReplicaStart start = start_of(deployment);
-  // Prices of equal servers are looked up in the same tables, unless each compiles its own kernels.
-  std::vector<std::shared_ptr<rank::RankModel>> models;
+  if (deployment.ranks.images.encoder != nullptr) fleet_.threads = 1;  // its prices are of one thread
+  // Prices of equal servers of one thread are looked up in the same tables, unless each compiles its own
+  // kernels.
+  std::vector<std::vector<std::shared_ptr<rank::RankModel>>> of_threads(fleet_.threads);
   for (std::uint32_t i = 0; i < count; ++i) {
+    auto& models = of_threads[to.size() % of_threads.size()];
     if (models.empty() || deployment.fresh_kernels) models = deployment.make_models(here);
     executors_.push_back(std::make_unique<rank::ModeledExecutor>(
         rank::LocalRanks(deployment.ranks, 0, deployment.ranks.num_ranks(), models)));
     to.push_back({&deployment.scheduler, executors_.back().get(), front_end, start});
     deployments_.push_back(&deployment);
   }
+}
+
+std::uint32_t replica_threads(const ServerArgs& args) {
+  return args.swept || !args.trace_out.empty() ? 1 : args.jobs.value_or(rank::cores_of_process({}));
 }
 
 void Stage::check_alive() const {

@@ -44,9 +44,11 @@ class Stage {
 class PricedReplicas {
  public:
   // `deployment` must outlive it. `first`: carries out what the first one runs, of which there is no other.
-  explicit PricedReplicas(const Deployment& deployment, scheduler::Executor* first = nullptr);
+  // `threads`: that run them, as Fleet has it.
+  explicit PricedReplicas(const Deployment& deployment, scheduler::Executor* first = nullptr,
+                          std::uint32_t threads = 1);
   // None yet.
-  PricedReplicas() = default;
+  explicit PricedReplicas(std::uint32_t threads) { fleet_.threads = threads; }
   // `count` servers more, of another deployment behind a front end of its own; both must outlive it.
   void add(const Deployment& deployment, std::uint32_t count, const scheduler::FrontEndConfig& front_end);
   const scheduler::Fleet& fleet() const { return fleet_; }
@@ -63,6 +65,10 @@ class PricedReplicas {
   std::vector<const Deployment*> deployments_;
   scheduler::Fleet fleet_;
 };
+
+// Threads that run the replicas of one setting: --jobs, by default the cores of this process; one where the
+// settings of a sweep share these, and for a trace, which looks at every pass when it is over.
+std::uint32_t replica_threads(const ServerArgs& args);
 
 // Called in every process with the same arguments. Process 0 calls `schedule`, whose exit status all
 // processes return. Throws what `schedule` throws, and UserError for a wrong number of processes.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -55,6 +56,7 @@ class RandomRouter : public Router {
     const Choices choices(replicas);
     return choices[draws_.below(choices.size())];
   }
+  bool looks(const WorkloadRequest&, double, std::span<const std::uint64_t>) override { return false; }
 
  private:
   Draws draws_;
@@ -66,6 +68,7 @@ class RoundRobinRouter : public Router {
     const Choices choices(replicas);
     return choices[next_++ % choices.size()];
   }
+  bool looks(const WorkloadRequest&, double, std::span<const std::uint64_t>) override { return false; }
 
  private:
   std::size_t next_ = 0;
@@ -89,6 +92,9 @@ class PowerOfTwoRouter : public Router {
     const std::size_t second = choices[(drawn + 1 + draws_.below(size - 1)) % size];
     return polled_[first] <= polled_[second] ? first : second;
   }
+  bool looks(const WorkloadRequest&, double now, std::span<const std::uint64_t>) override {
+    return now >= next_poll_;
+  }
   void restart_clock() override { next_poll_ = 0; }
 
  private:
@@ -103,10 +109,7 @@ class CacheAwareRouter : public Router {
       : config_(config), tree_(replicas), next_eviction_(config.eviction_interval) {}
 
   std::size_t choose(const WorkloadRequest& request, double now, const RoutedReplicas& replicas) override {
-    if (config_.eviction_interval > 0 && now >= next_eviction_) {
-      tree_.evict(config_.max_tree_tokens);
-      next_eviction_ = next_multiple(now, config_.eviction_interval);
-    }
+    evict(now);
     const auto in_flight = replicas.in_flight();
     const Choices choices(replicas);
     std::size_t chosen = choices[0];
@@ -119,23 +122,35 @@ class CacheAwareRouter : public Router {
     const bool imbalanced =
         most - least > config_.balance_abs_threshold &&
         static_cast<double>(most) > static_cast<double>(least) * config_.balance_rel_threshold;
-    if (!imbalanced) {
-      const PromptTree::Match match = tree_.match(request.prompt);
-      const double share = static_cast<double>(match.tokens) / static_cast<double>(request.prompt.size());
-      if (share > config_.cache_threshold) {
-        if (!choices.has(match.replica)) {
-          tree_.remove(match.replica);
-          return choices[0];
-        }
-        chosen = match.replica;
-      }
+    const std::optional<std::size_t> followed = imbalanced ? std::nullopt : follows(request);
+    if (followed && !choices.has(*followed)) {
+      tree_.remove(*followed);
+      return choices[0];
     }
+    chosen = followed.value_or(chosen);
     tree_.insert(request.prompt, chosen);
     return chosen;
+  }
+  // Loads cannot differ by more than the most that any has.
+  bool looks(const WorkloadRequest& request, double now, std::span<const std::uint64_t> in_flight) override {
+    evict(now);
+    return std::ranges::max(in_flight) > config_.balance_abs_threshold || !follows(request);
   }
   void restart_clock() override { next_eviction_ = config_.eviction_interval; }
 
  private:
+  void evict(double now) {
+    if (config_.eviction_interval <= 0 || now < next_eviction_) return;
+    tree_.evict(config_.max_tree_tokens);
+    next_eviction_ = next_multiple(now, config_.eviction_interval);
+  }
+  // The replica that saw enough of its prompt.
+  std::optional<std::size_t> follows(const WorkloadRequest& request) {
+    const PromptTree::Match match = tree_.match(request.prompt);
+    const double share = static_cast<double>(match.tokens) / static_cast<double>(request.prompt.size());
+    return share > config_.cache_threshold ? std::optional(match.replica) : std::nullopt;
+  }
+
   const RouterConfig config_;
   PromptTree tree_;
   double next_eviction_;

@@ -58,6 +58,12 @@ class Router {
   // The available replica for a request that comes at `now` (seconds, not before the one of the last call).
   // REQUIRES: as many replicas as the router was made for.
   virtual std::size_t choose(const WorkloadRequest& request, double now, const RoutedReplicas& replicas) = 0;
+  // Whether choose() of this request, which is the next one, looks at what replicas do: they must have come
+  // to `now` then. Else in_flight() may be what each has at the most, as it is here.
+  virtual bool looks(const WorkloadRequest& /*request*/, double /*now*/,
+                     std::span<const std::uint64_t> /*in_flight*/) {
+    return true;
+  }
   // Time begins again at 0; what it remembers of prompts stays.
   virtual void restart_clock() {}
 };

@@ -1,4 +1,5 @@
 // Several replicas behind a router: each request is served once, and nothing else changes.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler/engine.h"
@@ -20,19 +22,50 @@ struct Served {
   std::map<std::uint64_t, RequestRecord> requests;
 };
 
-Served serve(const Workload& workload, std::size_t replicas, RouterPolicy policy) {
+proto::RunReport serve(const Workload& workload, std::size_t replicas, RouterPolicy policy,
+                       RunObserver& observer, std::uint32_t threads) {
   std::vector<std::unique_ptr<FakeExecutor>> executors;
   const SchedulerConfig config = pool_of(2500);
   Fleet fleet;
+  fleet.threads = threads;
   for (std::size_t i = 0; i < replicas; ++i)
     fleet.servers.push_back({&config, executors.emplace_back(std::make_unique<FakeExecutor>()).get()});
   LoadConfig load;
   load.router.policy = policy;
+  return run_workload(fleet, load, WorkloadView(workload), observer);
+}
+
+Served serve(const Workload& workload, std::size_t replicas, RouterPolicy policy) {
   KeptRequests kept;
   Served served;
-  served.report = run_workload(fleet, load, WorkloadView(workload), kept);
+  served.report = serve(workload, replicas, policy, kept, /*threads=*/1);
   served.requests = std::move(kept.requests);
   return served;
+}
+
+// Everything that a run tells, in its order.
+using Records = std::vector<std::string>;
+class ToldRecords : public NoRecords {
+ public:
+  void on_request(const RequestRecord& r) override {
+    told.push_back(fmt::format("{} {} {} {} {} {} {} {}", r.id, static_cast<int>(r.state), r.replica,
+                               r.cached_tokens, r.first_scheduled_time, r.first_token_time, r.finish_time,
+                               r.interruptions.size()));
+    for (const Interruption& i : r.interruptions)
+      told.back() += fmt::format(" {} {}", i.retracted, i.readmitted);
+  }
+  void on_step(const StepRecord& s) override {
+    told.push_back(fmt::format("{} {} {} {} {} {} {} {}", s.replica, s.sequence_number, s.start_time,
+                               s.step_time, s.extend_tokens, s.decode_requests, s.waiting,
+                               s.pools[kvcache::kKvPool].usage()));
+  }
+  Records told;
+};
+Records records(const Workload& workload, std::size_t replicas, RouterPolicy policy, std::uint32_t threads) {
+  ToldRecords told;
+  const proto::RunReport report = serve(workload, replicas, policy, told, threads);
+  told.told.push_back(report.SerializeAsString());
+  return std::move(told.told);
 }
 
 TEST(Fleet, EveryRequestIsServedOnceByOneReplica) {
@@ -80,6 +113,21 @@ TEST(Fleet, ReplicasShareNothing) {
       EXPECT_EQ(beside.cached_tokens, record.cached_tokens);
       EXPECT_DOUBLE_EQ(beside.first_token_time, record.first_token_time);
       EXPECT_DOUBLE_EQ(beside.finish_time, record.finish_time);
+    }
+  }
+}
+
+// What happens is recorded, and happens, in the order of a single thread: reports are equal byte by byte, and
+// so are records and their order.
+TEST(Fleet, ThreadsChangeNothing) {
+  for (const RouterPolicy policy :
+       {RouterPolicy::kRandom, RouterPolicy::kRoundRobin, RouterPolicy::kPowerOfTwo,
+        RouterPolicy::kCacheAware, RouterPolicy::kTotalRequests, RouterPolicy::kTotalTokens}) {
+    for (const std::size_t replicas : {2, 3, 9}) {
+      const Workload workload = random_workload(100 + replicas, 1500);
+      const Records alone = records(workload, replicas, policy, 1);
+      for (const std::uint32_t threads : {2, 3, 4})
+        EXPECT_EQ(records(workload, replicas, policy, threads), alone) << threads << " of " << replicas;
     }
   }
 }

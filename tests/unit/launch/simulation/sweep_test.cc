@@ -153,10 +153,12 @@ TEST(Sweep, RefusesInOneSentence) {
             "shorten a list");
   EXPECT_EQ(refusal({"--model-path", "m", "--hardware", "h", "--trace", "t", "--tp", "4,8"}),
             "--tp-size 4,8: takes one value here; `tpsim compare` takes a list and runs every value of it");
-  EXPECT_EQ(refusal({"--model-path", "m", "--hardware", "h", "--trace", "t", "--attention-backends", "fa3",
-                     "--jobs", "2"},
-                    true),
-            "--jobs 2: shares out the settings of a sweep, give a flag a list such as --tp 4,8");
+  EXPECT_EQ(
+      refusal({"--model-path", "m", "--hardware", "h", "--trace", "t", "--attention-backends", "fa3",
+               "--jobs", "2"},
+              true),
+      "--jobs 2: shares out the settings of a sweep or the replicas of a fleet, give a flag a list such as "
+      "--tp 4,8, or --dp-size");
 }
 
 }  // namespace

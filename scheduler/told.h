@@ -1,0 +1,75 @@
+// What replicas tell a run, at once or later: those that run side by side on threads are written down, and
+// told in the order of the run when all have come to the same time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "scheduler/records.h"
+
+namespace tpsim::scheduler {
+
+// Who keeps the records of a run.
+class RunListener {
+ public:
+  virtual ~RunListener() = default;
+  // As ReplicaEvents has them. `now`: of the replica.
+  virtual void on_inter_token(double gap, std::uint32_t count) = 0;
+  virtual void on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) = 0;
+  virtual void on_finished(const RequestRecord& record, const char* because) = 0;
+};
+
+// Of one replica, turn by turn: a request that is sent to it, or a round of its scheduler.
+class Told final : public RunListener {
+ public:
+  // Turns are told by their times, requests before rounds at the same time, requests in their order and
+  // rounds in that of their replicas.
+  struct Turn {
+    double time = 0;
+    bool round = false;
+    std::uint64_t order = 0;  // of the request among all, or the replica's number
+    std::size_t first = 0;    // event; those up to the next turn's are its own
+    bool operator<(const Turn& other) const {
+      return std::tie(time, round, order) < std::tie(other.time, other.round, other.order);
+    }
+  };
+  void begin(double time, bool round, std::uint64_t order) {
+    turns_.push_back({time, round, order, events_.size()});
+  }
+  const std::vector<Turn>& turns() const { return turns_; }
+  void tell(std::size_t turn, RunListener& to) const;
+  void clear() {
+    turns_.clear();
+    events_.clear();
+  }
+
+  void on_inter_token(double gap, std::uint32_t count) override { events_.push_back(Tokens{gap, count}); }
+  void on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) override;
+  void on_finished(const RequestRecord& record, const char* because) override;
+
+ private:
+  struct Tokens {
+    double gap;
+    std::uint32_t count;
+  };
+  // Records with what their spans point to.
+  struct Step {
+    StepRecord record;
+    std::vector<StageTimes> stages;
+    double gpu_seconds;
+    bool computed;
+    double now;
+  };
+  struct Finished {
+    RequestRecord record;
+    std::vector<Interruption> interruptions;
+    const char* because;
+  };
+  std::vector<Turn> turns_;
+  std::vector<std::variant<Tokens, Step, Finished>> events_;
+};
+
+}  // namespace tpsim::scheduler
