@@ -37,7 +37,7 @@ constexpr double kDescriptorSeconds = 2.7e-6;
 constexpr double kNvlinkShare = 0.52;
 // Of links that nobody measured here: what large messages usually reach.
 constexpr double kOtherShare = 0.8;
-// 400 Gbit/s for each GPU, as in HGX nodes with ConnectX-7.
+// Where a GPU's file states no network: 400 Gbit/s for each, as in HGX nodes with ConnectX-7.
 constexpr double kNetworkBandwidth = 50e9;
 
 // SGLang's router hands the first piece of a stream on with later ones: first tokens came 40 ms later than
@@ -65,6 +65,15 @@ DisaggregationConfig config_of(const DisaggregationArgs& args, const Deployment&
   return config;
 }
 
+// Of the slower end's NICs, for each GPU; bytes per second.
+double network_bandwidth(const Deployment& prefill, const Deployment& decode) {
+  const auto of = [](const Deployment& side) {
+    const double stated = side.hardware.network().bandwidth();
+    return stated > 0 ? stated : kNetworkBandwidth;
+  };
+  return std::min(of(prefill), of(decode));
+}
+
 // --kv-link, or what follows from where the GPUs are.
 std::string link_of(const DisaggregationArgs& args, const Deployment& prefill, const Deployment& decode,
                     Notes& notes) {
@@ -81,9 +90,9 @@ std::string link_of(const DisaggregationArgs& args, const Deployment& prefill, c
   if (args.ib_device.empty() && gpus <= node && hardware.name() == decode.hardware.name()) return within;
   if (!args.kv_link_bandwidth)
     say(notes,
-        "KV goes through a network of {:.0f} GB/s a GPU, which --hardware does not state; "
+        "KV goes through a network of {:.0f} GB/s a GPU, of which {:.0f} % are reckoned with; "
         "--kv-link-bandwidth says another",
-        kNetworkBandwidth / 1e9);
+        network_bandwidth(prefill, decode) / 1e9, 100 * kOtherShare);
   return "network";
 }
 
@@ -91,7 +100,8 @@ std::string link_of(const DisaggregationArgs& args, const Deployment& prefill, c
 KvLinkConfig link_config(const DisaggregationArgs& args, const Deployment& prefill, const Deployment& decode,
                          std::string& link, Notes& notes) {
   link = link_of(args, prefill, decode, notes);
-  double bandwidth = link == "network" ? kNetworkBandwidth * kOtherShare : prefill.hardware.link_bandwidth();
+  double bandwidth = link == "network" ? network_bandwidth(prefill, decode) * kOtherShare
+                                       : prefill.hardware.link_bandwidth();
   if (link == "nvlink") bandwidth *= kNvlinkShare;
   if (link == "pcie") {
     if (prefill.hardware.nvlink() && !args.kv_link_bandwidth)
