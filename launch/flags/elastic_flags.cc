@@ -114,7 +114,7 @@ void declare_elastic(FlagSet& flags, ElasticArgs& args) {
   flags.add_value(
       "--replica-failure-mtbf", "S",
       "seconds that a replica lives on average before it dies and starts again, drawn by --random-seed",
-      real(config.mtbf, 0, false, kMostSeconds, true));
+      real(config.mtbf, 1, true, kMostSeconds, true));
   flags.add_value("--replica-slowdown", "R@FROM..UNTIL:xFACTOR",
                   "passes of replica R take FACTOR times as long from second FROM to UNTIL; a list likewise",
                   slowdowns(config.slowdowns));

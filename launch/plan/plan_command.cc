@@ -290,6 +290,8 @@ void add_plan_command(CLI::App& command, rank::MpiSession& session, Action& acti
       [&session](PlanArgs& args, FlagSet& flags) {
         set_up_logging(args, session.process() == 0);
         check(args, flags);
+        if (args.trace == "-" && session.num_processes() > 1)
+          throw_user_error("--trace -: under mpirun one process alone has a standard input; name a file");
         const PlanCrew crew(session);
         try {
           return plan(args, flags, crew);

@@ -47,7 +47,7 @@ class Search {
 
   PlanSearch run() {
     candidates_.resize(space_.settings.size());
-    open_load();
+    crew_.carry_out({}, [this](const auto&, auto&) { open_load(); });  // all can, or none goes on
     std::vector<std::size_t> left = try_all();
     for (const std::uint64_t requests : kRounds) {
       if (requests != kRounds.front()) try_longer(left, requests);

@@ -147,6 +147,7 @@ void CallChoice::finish(const TokenNews& news) {
     case scheduler::RequestState::kCancelled:
       answer_.finish = FinishReason{.kind = Kind::kAbort, .message = "Aborted"};
       return;
+    case scheduler::RequestState::kFailed:  // of no server that is alone
     case scheduler::RequestState::kUnfinished:
       answer_.finish = FinishReason{.kind = Kind::kAbort,
                                     .message = news.because,

@@ -48,7 +48,7 @@ class PricedReplicas {
   explicit PricedReplicas(const Deployment& deployment, scheduler::Executor* first = nullptr,
                           std::uint32_t threads = 1);
   // None yet.
-  explicit PricedReplicas(std::uint32_t threads) { fleet_.threads = threads; }
+  explicit PricedReplicas(std::uint32_t threads = 1) { fleet_.threads = threads; }
   // `count` servers more, of another deployment behind a front end of its own; both must outlive it.
   void add(const Deployment& deployment, std::uint32_t count, const scheduler::FrontEndConfig& front_end);
   const scheduler::Fleet& fleet() const { return fleet_; }
