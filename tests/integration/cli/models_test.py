@@ -44,7 +44,7 @@ class Models(CommandLine):
         for name in ("gptoss", "gpt-oss-120b"):
             done = self.tpsim("models", name)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertTrue(done.stdout.startswith("GptOss: gpt-oss-120b, gpt-oss-20b"), done.stdout)
+            self.assertTrue(done.stdout.startswith("GptOss: gpt-oss-120b, gpt-oss-120b-bf16, gpt-oss-20b"), done.stdout)
             self.assertRegex(done.stdout, r"(?m)^h200-sxm +server +\d+ loads? of \d+ server")
 
     def test_what_is_unknown_is_refused(self):
