@@ -12,6 +12,7 @@
 #include "launch/deployment/elastic.h"
 #include "launch/deployment/images.h"
 #include "launch/deployment/router.h"
+#include "launch/flags/output_flags.h"
 #include "launch/fleet/fleet.h"
 #include "launch/simulation/reach.h"
 #include "launch/simulation/report_output.h"
@@ -121,13 +122,14 @@ proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& wo
 }
 
 // What a server is asked for is of the file, not of the command line, which would mean all servers or none.
-void refuse_server_flags(const ServerArgs& args) {
+void refuse_server_flags(const ServerArgs& args, bool compare) {
   const std::vector<std::string> of_load = load_flags();
   for (const auto& [flag, value] : args.given) {
     if (flag != "--fleet" && flag != "--jobs" && std::ranges::find(of_load, flag) == of_load.end())
       throw_user_error("{}: is of a server; with --fleet it stands in the args of those that it is for",
                        flag);
   }
+  check_output(args, compare, /*swept=*/false);
   check_elastic_args(args.elastic);
   const std::pair<std::string_view, bool> alone[] = {{"--record-batches", !args.record_batches.empty()},
                                                      {"--checkpoint", !args.checkpoint.empty()},
@@ -151,13 +153,24 @@ std::vector<Fleet> resolve_fleets(const ServerArgs& args, bool compare) {
   return fleets;
 }
 
+std::string name_of(const Fleet& fleet) { return std::filesystem::path(fleet.path).stem().string(); }
+
+// By which the runs of a comparison are told apart.
+proto::Sweep names_of(const std::vector<Fleet>& fleets) {
+  proto::Sweep sweep;
+  proto::SweepAxis& axis = *sweep.add_axes();
+  axis.set_flag("fleet");
+  for (const Fleet& fleet : fleets) axis.add_values(name_of(fleet));
+  return sweep;
+}
+
 }  // namespace
 
 int simulate_fleets(const ServerArgs& args, bool compare, rank::MpiSession& session) {
   set_up_logging(args, session.process() == 0);
   if (session.num_processes() > 1)
     throw_user_error("--fleet: is served by one process; leave mpirun out, it stands in for all GPUs");
-  refuse_server_flags(args);
+  refuse_server_flags(args, compare);
   const std::vector<Fleet> fleets = resolve_fleets(args, compare);
   const FleetMember& first = fleets.front().members.front();
   for (const Fleet& fleet : fleets) {
@@ -183,9 +196,10 @@ int simulate_fleets(const ServerArgs& args, bool compare, rank::MpiSession& sess
   ResultFile results(args.output_file);
   PerfettoOutput perfetto(args);
   output.plan(fleets.size());
+  if (compare) output.begin_sweep(names_of(fleets));
   bool stopped = false;
   for (const Fleet& fleet : fleets) {
-    const std::string name = std::filesystem::path(fleet.path).stem().string();
+    const std::string name = name_of(fleet);
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), name);
     RunMonitor monitor(output.begin_run(name), progress);
     proto::RunReport report = serve(fleet, *workload, monitor, perfetto, replica_threads(args));

@@ -86,10 +86,14 @@ class Grouped {
   std::vector<std::pair<std::string, std::vector<std::string>>> entries_;
 };
 
+std::string best_name(const proto::ComparisonReport& report) {
+  return report.best_setting().empty() ? report.best() : setting_name(report, report.best_setting());
+}
+
 std::vector<std::string> row_of(const proto::ComparisonReport& report, const proto::RunReport& run,
                                 bool best) {
   std::vector<std::string> row = {
-      (best ? "* " : "  ") + run.backend() + (run.stopped_early() ? " (stopped early)" : ""),
+      (best ? "* " : "  ") + run_name(report, run) + (run.stopped_early() ? " (stopped early)" : ""),
       format_figure(run.request_throughput())};
   append(row, goodput_cells(report, run));
   append(row, {format_figure(run.input_throughput()), format_figure(run.output_throughput()),
@@ -110,7 +114,7 @@ std::string early_turns_line(const proto::ComparisonReport& report) {
   std::string line;
   for (const proto::RunReport& run : report.runs()) {
     if (run.early_turns() > 0)
-      line += fmt::format("{} {} {}", line.empty() ? "" : ",", run.backend(), early_turns(run));
+      line += fmt::format("{} {} {}", line.empty() ? "" : ",", run_name(report, run), early_turns(run));
   }
   return line.empty() ? line : fmt::format("\nTurns sent before the answer they reply to:{}\n", line);
 }
@@ -274,7 +278,7 @@ std::string comparison_table(const proto::ComparisonReport& report, bool colour)
   if (!report.runs().empty() && report.runs(0).clock() == "wall")
     out += "\n" + std::string(kWallClock) + "\n";
   out += refused_backends(report);
-  out += report.best().empty() ? "\nNo best backend: " : "\nBest: " + report.best() + " (";
+  out += report.best().empty() ? "\nNo best backend: " : "\nBest: " + best_name(report) + " (";
   out += report.best_reason() + (report.best().empty() ? "\n" : ")\n");
   out += certainty_line(report);
   return out;

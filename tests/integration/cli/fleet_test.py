@@ -221,6 +221,10 @@ decode:
         with open(os.path.join(self.folder, "both/report.json")) as file:
             runs = json.load(file)["runs"]
         self.assertEqual([len(run["replicas"]) for run in runs], [2, 3])
+        for name in ("* --fleet 2 ", "  --fleet 3 ", "Best: --fleet 2 ("):
+            self.assertIn(name, done.stdout)
+        self.assert_refused(["compare", "--fleet", "2.yaml,3.yaml", *self.FILE_LOAD, "--trace-out", "t.gz"],
+                            "is a trace of one run, use `tpsim run`")
         self.assert_refused(["run", "--fleet", "2.yaml,3.yaml", *self.FILE_LOAD], "takes one file here")
 
     def test_refused_fleets(self):
