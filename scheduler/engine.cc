@@ -399,8 +399,8 @@ class Run final : ElasticServers, RunListener {
       routed_.clear();
       while (routed_.size() < kMost && (next || source.next_time() != RequestSource::kNever)) {
         if (!next) next = source.pop();
-        const bool looks = servers_.router->looks(*next->request, next->time, servers_.in_flight());
-        if (looks && (!routed_.empty() || due_.time() < next->time)) break;
+        const bool ahead = !routed_.empty() || due_.time() < next->time;  // of the replicas
+        if (ahead && servers_.router->looks(*next->request, next->time, servers_.in_flight())) break;
         const std::uint32_t worker = servers_.choose(*next);
         ++in_flight_[worker];
         workers_[worker]->routed.push_back(routed_.size());

@@ -180,8 +180,7 @@ void resolve_acceptance(const ServerArgs& server, const rank::ModelConfig& model
     throw_user_error(
         "--speculative-accept-rates: is required by --speculative-algorithm {}, or "
         "--speculative-accept-lengths FILE: priced passes compute no tokens that could be verified, and "
-        "nobody "
-        "published of {} how many drafts are right",
+        "nobody published of {} how many drafts are right",
         out.algorithm, out.draft && out.draft->is_head() ? "such a head" : "it");
   const AcceptLengths lengths = AcceptLengths::from_rates(rates, chain ? longest - 1 : config.num_steps,
                                                           chain ? 1 : config.topk, config.num_draft_tokens);

@@ -209,8 +209,7 @@ void check_server_args(const ServerArgs& args, bool compare) {
   if (args.jobs && !args.swept && args.parallel.replicas() == 1 && args.router.fleet.empty())
     throw_user_error(
         "--jobs {}: shares out the settings of a sweep or the replicas of a fleet, give a flag a list such "
-        "as "
-        "--tp 4,8, or --dp-size",
+        "as --tp 4,8, or --dp-size",
         *args.jobs);
   check_elastic_args(args.elastic);
   check_load(args);

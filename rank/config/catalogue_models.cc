@@ -59,10 +59,11 @@ std::string catalogue_key(const std::string& name) {
   // ModelOpt's checkpoints: other scales than others' of the same ending, and FP4 is NVFP4.
   constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kModelOpt = {
       {{"-fp8", "-modelopt-fp8"}, {"-fp4", "-nvfp4"}, {"-fp4-v2", "-nvfp4"}, {"-nvfp4-v2", "-nvfp4"}}};
-  for (const auto& [end, meant] : kModelOpt) {
-    if (!by_nvidia || release != nullptr || !key.ends_with(end)) continue;
-    key.replace(key.size() - end.size(), end.size(), meant);
-    break;
+  if (by_nvidia && release == nullptr) {
+    const auto known =
+        std::ranges::find_if(kModelOpt, [&key](const auto& ending) { return key.ends_with(ending.first); });
+    if (known != kModelOpt.end())
+      key.replace(key.size() - known->first.size(), std::string::npos, known->second);
   }
   return release != nullptr && release->size() == 1 ? release->at("of").get<std::string>() : key;
 }

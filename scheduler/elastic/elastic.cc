@@ -205,8 +205,7 @@ void Elastic::write(double end, proto::RunReport& report) const {
   if (lost_in_flight_ + lost_unreached_ == 0) return;
   out.set_message(
       fmt::format("{} of {} requests ended with an error: {} whose answer had begun when their replica died, "
-                  "{} that reached "
-                  "no replica in {} attempts",
+                  "{} that reached no replica in {} attempts",
                   lost_in_flight_ + lost_unreached_,
                   lost_in_flight_ + lost_unreached_ + report.completed() + report.failed(), lost_in_flight_,
                   lost_unreached_, config_.retry.max_retries));
