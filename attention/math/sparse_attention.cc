@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "attention/math/small_product.h"
@@ -75,6 +76,81 @@ void IndexMath::select(const IndexCall& call, std::uint32_t request, std::uint32
   std::nth_element(selected.begin(), selected.begin() + call.top_k, selected.end(), better);
   selected.resize(call.top_k);
   std::sort(selected.begin(), selected.end());
+}
+
+void BlockSparseMath::select(const IndexCall& index, const BlockCall& blocks, std::uint32_t request,
+                             std::uint32_t row, std::uint32_t position, std::uint32_t head,
+                             std::vector<std::uint32_t>& selected) {
+  const std::uint32_t tokens = position + 1;
+  const std::uint32_t most = index.top_k / blocks.block;
+  const std::uint32_t count = (tokens + blocks.block - 1) / blocks.block;
+  selected.clear();
+  std::vector<std::uint32_t> chosen(count);
+  std::iota(chosen.begin(), chosen.end(), 0U);
+  if (count > most) {
+    const std::uint32_t page_size = index.keys->config().page_size;
+    const float* const query = index.q + (std::size_t{row} * index.heads + head) * index.head_dim;
+    scores_.assign(count, SoftmaxPart::kNone);
+    keys_.resize(std::size_t{page_size} * index.head_dim);
+    for (std::uint32_t at = 0; at < tokens; at += page_size) {
+      const std::uint32_t some = std::min(page_size, tokens - at);
+      index.keys->load_keys(index.layer, slot_of(index.page_tables[request], page_size, at), some, 0,
+                            keys_.data());
+      for (std::uint32_t j = 0; j < some; ++j) {
+        float& best = scores_[(at + j) / blocks.block];
+        best =
+            std::max(best, lanes::dot(query, keys_.data() + std::size_t{j} * index.head_dim, index.head_dim));
+      }
+    }
+    for (std::uint32_t i = 0; i < std::min(blocks.local_blocks, count); ++i)
+      scores_[count - 1 - i] = std::numeric_limits<float>::infinity();
+    const auto better = [&](std::uint32_t a, std::uint32_t b) {
+      return scores_[a] != scores_[b] ? scores_[a] > scores_[b] : a < b;
+    };
+    std::nth_element(chosen.begin(), chosen.begin() + most, chosen.end(), better);
+    chosen.resize(most);
+    std::sort(chosen.begin(), chosen.end());
+  }
+  for (const std::uint32_t block : chosen) {
+    for (std::uint32_t at = block * blocks.block; at < std::min((block + 1) * blocks.block, tokens); ++at)
+      selected.push_back(at);
+  }
+}
+
+void BlockSparseMath::attend(const AttentionCall& call, std::uint32_t step, std::uint32_t request,
+                             std::uint32_t row, std::uint32_t kv_head,
+                             std::span<const std::uint32_t> selected) {
+  const std::uint32_t dim = call.shape.head_dim;
+  const std::uint32_t v_dim = call.shape.v_head_dim;
+  const std::uint32_t group = call.shape.num_q_heads / call.shape.num_kv_heads;
+  const std::uint32_t page_size = call.store->config().page_size;
+  const std::size_t first = std::size_t{row} * call.shape.num_q_heads + std::size_t{kv_head} * group;
+  queries_.assign(call.q + first * dim, call.q + (first + group) * dim);
+  for (float& value : queries_) value *= call.scale;
+  part_.clear(group, v_dim);
+  keys_.resize(std::size_t{step} * dim);
+  values_.resize(std::size_t{step} * v_dim + kProductSlack);
+  for (std::size_t begin = 0; begin < selected.size(); begin += step) {
+    const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(step, selected.size() - begin));
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint32_t slot = slot_of(call.page_tables[request], page_size, selected[begin + i]);
+      call.store->load_keys(call.layer, slot, 1, kv_head, keys_.data() + std::size_t{i} * dim);
+      call.store->load_values(call.layer, slot, 1, kv_head, values_.data() + std::size_t{i} * v_dim);
+    }
+    scores_.resize(std::size_t{group} * count);
+    for (std::uint32_t h = 0; h < group; ++h) {
+      for (std::uint32_t j = 0; j < count; ++j)
+        scores_[std::size_t{h} * count + j] =
+            lanes::dot(queries_.data() + std::size_t{h} * dim, keys_.data() + std::size_t{j} * dim, dim);
+    }
+    part_.add(scores_.data(), count, values_.data(), v_dim);
+  }
+  for (std::uint32_t h = 0; h < group; ++h) {
+    const float share = 1 / part_.sum[h];
+    lanes::map(
+        call.out + (first + h) * v_dim, v_dim, [=](Vector v) { return v * share; },
+        part_.values.data() + std::size_t{h} * v_dim);
+  }
 }
 
 // keys_ of the listed tokens; neighbours in a page are read together.

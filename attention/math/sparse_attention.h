@@ -49,6 +49,32 @@ class IndexMath {
   std::vector<float> scores_;  // [position + 1]
 };
 
+// MiniMax M3: the blocks of tokens of a sequence that hold its best scores, without weights and once for
+// every KV head of the rank, and attention over them (Transformers: models/minimax_m3_vl; SGLang 0.5.23:
+// layers/attention/minimax_sparse_ops).
+struct BlockCall {
+  std::uint32_t block = 0;         // tokens
+  std::uint32_t local_blocks = 0;  // the last ones, which are always chosen
+};
+
+// Keeps its buffers from call to call.
+class BlockSparseMath {
+ public:
+  // The positions that query token `row` (at `position` of `request`) attends with head `head` of the
+  // indexer: ascending. Of equal scores the earlier block is taken. REQUIRES: index.top_k is of whole blocks.
+  void select(const IndexCall& index, const BlockCall& blocks, std::uint32_t request, std::uint32_t row,
+              std::uint32_t position, std::uint32_t head, std::vector<std::uint32_t>& selected);
+  // Attention of the query heads of one KV head over these positions, in steps of so many tokens.
+  void attend(const AttentionCall& call, std::uint32_t step, std::uint32_t request, std::uint32_t row,
+              std::uint32_t kv_head, std::span<const std::uint32_t> selected);
+
+ private:
+  std::vector<float> queries_;        // [heads of the group, head_dim], scaled
+  std::vector<float> keys_, values_;  // of one step
+  std::vector<float> scores_;
+  SoftmaxPart part_;
+};
+
 // Keeps its buffers from call to call.
 class SparseMath {
  public:

@@ -179,12 +179,18 @@ PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const st
 
 AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* compared,
                                  const proto::HardwareProfile& hardware, const rank::ModelConfig& model) {
-  if (args.numeric() && (model.is_compressed() || model.is_block_sparse()))
+  if (args.numeric() && model.is_compressed())
     throw_user_error(
-        "--executor numeric: attention of {} to {} is priced and not computed; use --executor modeled",
-        model.name, model.is_compressed() ? "compressed tokens" : "chosen blocks of tokens");
+        "--executor numeric: attention of {} to compressed tokens is priced and not computed; use --executor "
+        "modeled",
+        model.name);
   attention::Selection selection = selection_of(hardware, model);
   select_for_flags(args, model, selection);
+  if (args.numeric() && model.is_block_sparse() && selection.spec_topk > 1)
+    throw_user_error(
+        "--executor numeric: trees of drafts over the chosen blocks of {} are priced and not computed; let "
+        "drafts be a chain ({} 1) or use --executor modeled",
+        model.name, selection.topk_flag);
   const char* both = compared != nullptr ? "--attention-backends" : "--attention-backend";
   const std::string prefill_flag =
       compared == nullptr && args.prefill_attention_backend ? "--prefill-attention-backend" : both;

@@ -82,9 +82,10 @@ struct MoeConfig {
   // Shared experts that SGLang runs as routed ones that every token goes to, in the same call, where experts
   // are not distributed (shared_experts_fusion_disable_reason of models/deepseek_v2.py and glm4_moe.py).
   std::uint32_t num_fused_shared_experts = 0;
-  bool router_bias = false;  // gpt-oss: the router has a bias
-  bool expert_bias = false;  // gpt-oss: experts' projections have biases
-  bool shared_gate = false;  // Qwen3-Next: what the shared expert says is weighed by a sigmoid
+  bool router_bias = false;   // gpt-oss: the router has a bias
+  bool softmax_bias = false;  // ERNIE 4.5: a correction bias chooses among softmax scores, too
+  bool expert_bias = false;   // gpt-oss: experts' projections have biases
+  bool shared_gate = false;   // Qwen3-Next: what the shared expert says is weighed by a sigmoid
   // Gemma 4: the router norms its input and scales every channel, then each expert's weight; experts and
   // what is always on (the dense MLP) read and leave norms of their own.
   bool gemma_router = false;
@@ -110,6 +111,7 @@ struct IndexerConfig {
   std::uint32_t num_layers = 0;  // that have an indexer; the others take the selection of the one before
   std::uint32_t rope = 0;   // index into ModelConfig::ropes: its queries and keys may turn in another way
   std::uint32_t block = 0;  // MiniMax M3: tokens of a block; 0: tokens are chosen one by one
+  std::uint32_t local_blocks = 1;  // the last ones, which are always chosen
 };
 
 // Attention over compressed tokens (DeepSeek V4). Every layer attends to its last sliding_window tokens and,
@@ -150,6 +152,7 @@ struct LinearAttentionConfig {
   std::uint32_t norm_groups = 0;  // of the norm of its output, which are not cut over ranks; 0: none
   // The checkpoint keeps q, k, v, z (and b, a) of one key head together, and not each in a tensor.
   bool packed = false;
+  bool conv_bias = false;  // kMamba2
 
   std::uint32_t key_dim() const { return num_key_heads * key_head_dim; }
   std::uint32_t value_dim() const { return num_value_heads * value_head_dim; }
@@ -223,6 +226,7 @@ struct LayerConfig {
   std::uint32_t attention = 0;        // index into ModelConfig::attention
   bool moe = false;
   bool bare = false;              // Nemotron-H: no MLP and no experts, and so one norm and one sum over ranks
+  std::uint32_t block = 0;        // Nemotron-H: its first block in the checkpoint (TensorNames::blocks)
   std::uint32_t kv_layer = 0;     // its place among the layers that have keys and values
   bool linear = false;            // a gated delta-net, and no attention
   bool indexer = false;           // sparse attention: chooses its tokens itself
@@ -259,6 +263,10 @@ struct TensorNames {
   std::string shared = "shared_experts.";  // in it; Llama 4, Qwen3-Next: "shared_expert."
   // Phi-3: qkv_proj and gate_up_proj are one tensor each, queries and gates first.
   bool fused_projections = false;
+  // Gates of each element of a head (attn_output_gate) are g_proj, and not in turns with the queries.
+  bool gates_apart = false;
+  // Nemotron-H: what mixes tokens and what does not are blocks of their own, each with one norm.
+  bool blocks = false;
   ExpertLayout experts = ExpertLayout::kRows;
   // Any other: what stands in the usual name, and what in the checkpoint's (rank/weights/renamed_source.h).
   std::vector<std::pair<std::string, std::string>> renamed;
@@ -292,7 +300,9 @@ struct ModelConfig {
   bool ungated_mlp = false;  // Nemotron-H: one projection up, of MLPs and of experts, and no gate
   std::uint32_t num_bare_layers = 0;
   bool qk_norm = false;
+  bool qk_norm_rotated = false;     // Hunyuan V1: of queries and keys once they are rotated
   bool head_gates = false;          // Step 3.5: a projection weighs what each head says by a sigmoid
+  bool softplus_gates = false;      // Laguna: gates, of heads or elements, are no sigmoids
   bool qk_norm_over_heads = false;  // MiniMax: over all heads of a layer at once, which its ranks share
   QuantizationConfig quantization;  // the checkpoint's; with --quantization what the server makes of it
   std::uint32_t weight_bytes = 2;   // per parameter; float32 checkpoints are served in 16 bit, as by SGLang

@@ -276,9 +276,16 @@ class List {
     const std::uint64_t dim = heads.head_dim;
     // A head's query, then its gate.
     const std::uint64_t q_dim = model_.attn_output_gate ? 2 * dim : dim;
-    std::vector<TensorSlice> slices = {
-        head_rows("self_attn.q_proj", heads.num_heads, mine.q, q_dim, hidden_),
-        head_rows("self_attn.k_proj", heads.num_kv_heads, mine.kv, dim, hidden_)};
+    std::vector<TensorSlice> slices;
+    if (model_.attn_output_gate && model_.names.gates_apart) {
+      for (std::uint32_t h = mine.q.first; h <= mine.q.last; ++h) {
+        for (const char* name : {"self_attn.q_proj", "self_attn.g_proj"})
+          slices.push_back(head_rows(name, heads.num_heads, {h, h}, dim, hidden_));
+      }
+    } else {
+      slices.push_back(head_rows("self_attn.q_proj", heads.num_heads, mine.q, q_dim, hidden_));
+    }
+    slices.push_back(head_rows("self_attn.k_proj", heads.num_kv_heads, mine.kv, dim, hidden_));
     if (!heads.keys_are_values)
       slices.push_back(
           head_rows("self_attn.v_proj", heads.num_kv_heads, mine.kv, heads.value_dim(), hidden_));
@@ -330,10 +337,25 @@ class List {
   // rank's heads, and a step for each head.
   void add_mamba2() {
     const LinearLayers linear = linear_layers(model_, shard_);
+    const LinearAttentionConfig& config = model_.linear;
+    const std::uint64_t all = config.value_dim(), keys = config.key_dim();
     const std::uint64_t values = std::uint64_t{linear.num_v_heads} * linear.v_dim;
+    // Ranks share a group where there are more of them.
+    const std::uint64_t first_key =
+        std::uint64_t{shard_.tp_rank} * config.num_key_heads / shard_.tp_size * linear.k_dim;
+    const std::uint64_t mine = std::uint64_t{linear.num_k_heads} * linear.k_dim;
+    const auto part = [&](std::uint64_t offset, std::uint64_t first, std::uint64_t count) {
+      return rows_of("mixer.in_proj", 2 * (all + keys) + config.num_value_heads, hidden_, offset + first,
+                     count);
+    };
+    const std::uint64_t first = values * shard_.tp_rank;
+    // What is convolved (values, keys, queries), gates, steps.
     add("in_proj", Sharding::kColumn, linear.count,
-        {whole("mixer.in_proj", values + linear.conv_dim() + linear.num_v_heads, hidden_)});
-    add("out_proj", Sharding::kRow, linear.count, {whole("mixer.out_proj", hidden_, values)});
+        {part(all, first, values), part(2 * all, first_key, mine), part(2 * all + keys, first_key, mine),
+         part(0, first, values),
+         part(2 * (all + keys), std::uint64_t{linear.num_v_heads} * shard_.tp_rank, linear.num_v_heads)});
+    add("out_proj", Sharding::kRow, linear.count,
+        {columns_of("mixer.out_proj", hidden_, all, first, values)});
   }
 
   // models/bailing_moe_linear.py: queries, keys and values, a gate of what the heads say, and the way back.

@@ -18,6 +18,8 @@ std::uint32_t widest_head(const ModelConfig& model) {
   return widest;
 }
 
+float softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }
+
 // x [weight.size()] of a row of `size` elements whose squares add up to `squares`.
 void norm_part(float* x, const std::vector<float>& weight, float squares, std::uint32_t size, float eps) {
   const float factor = 1 / std::sqrt(squares / static_cast<float>(size) + eps);
@@ -73,6 +75,7 @@ AttentionLayer::AttentionLayer(const ModelConfig& model, ThreadPool& pool, Numer
       times_(times),
       math_(pool.size()),
       sparse_math_(pool.size()),
+      block_math_(pool.size()),
       indexer_(model, pool, times),
       ones_(widest_head(model), 1.0F) {}
 
@@ -134,6 +137,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
         pass.rope(rope).rotate(pass.cos(by, t), pass.sin(by, t), heads + std::size_t{h} * dim);
       if (model_.qk_l2_norm) norm(heads, count, ones_);
     };
+    const bool late = model_.qk_norm_rotated;
     if (model_.attn_output_gate) take_gates(row, shape.num_q_heads, t);
     float* values = row + q_width + (shares ? 0 : kv_size);
     if (model_.value_norm) {
@@ -146,11 +150,12 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
       const float* const squares = heads->squares + t * HeadsOfAllRanks::kSums;
       norm_part(row, weights.q_norm, squares[0], shard.attention.size * q_size, eps);
       norm_part(row + q_width, weights.k_norm, squares[1], shard.attention.size * kv_size, eps);
-    } else {
+    } else if (!late) {
       norm(row, shape.num_q_heads, weights.q_norm);
       norm(row + q_width, shape.num_kv_heads, weights.k_norm);
     }
     turn(row + q_width, shape.num_kv_heads, rope);
+    if (late) norm(row + q_width, shape.num_kv_heads, weights.k_norm);
     if (chunks) scale(row, q_size, pass.query_scale(t));
     if (const TemperatureTuning& tuning = model_.temperature_tuning;
         rope == LayerConfig::kNoRope && tuning.floor_scale > 0) {
@@ -160,6 +165,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
       float* const queries = queries_.data() + set * all_queries + std::size_t{t} * q_size;
       std::memcpy(queries, row, q_size * sizeof(float));
       turn(queries, shape.num_q_heads, chunks ? set : rope);
+      if (late) norm(queries, shape.num_q_heads, weights.q_norm);
     }
     store.store(model_.layers[layer].kv_layer, pass.slot(t), row + q_width, values);
   });
@@ -263,6 +269,12 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
     pool_.parallel_for(pass.tokens(), [&](std::uint32_t t, std::uint32_t thread) {
       sparse_math_[thread].attend(plan.sparse, call, pass.request(t), t, indexer_.selected(t));
     });
+  } else if (plan.shape.form == attention::AttentionForm::kBlockSparse) {
+    pool_.parallel_for(pass.tokens() * heads, [&](std::uint32_t i, std::uint32_t thread) {
+      const std::uint32_t t = i / heads;
+      block_math_[thread].attend(call, plan.shape.select_block, pass.request(t), t, i % heads,
+                                 indexer_.selected(i));
+    });
   } else if (pass.decodes()) {
     const auto items = static_cast<std::uint32_t>(plan.decode.items.size());
     pool_.parallel_for(items * heads, [&](std::uint32_t i, std::uint32_t thread) {
@@ -276,14 +288,15 @@ void AttentionLayer::attend(const Pass& pass, std::uint32_t layer, const LayerWe
   }
 }
 
-// attended_, each head by the sigmoid of its gate.
+// attended_, each head by the sigmoid (or softplus) of its gate.
 void AttentionLayer::weigh_heads(const PackedMatrix& gates, const float* x, std::uint32_t tokens,
                                  std::uint32_t dim) {
   const Stopwatch watch(times_.gemm);
   gates_.resize(std::size_t{tokens} * gates.n());
   gates.multiply(x, tokens, gates_.data(), pool_);
   for (std::size_t h = 0; h < gates_.size(); ++h)
-    scale(attended_.data() + h * dim, dim, 1 / (1 + std::exp(-gates_[h])));
+    scale(attended_.data() + h * dim, dim,
+          model_.softplus_gates ? softplus(gates_[h]) : 1 / (1 + std::exp(-gates_[h])));
 }
 
 void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard& shard,
@@ -301,6 +314,7 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
       indexer_.select(pass, layer, weights.indexer, *index_keys, x, latent_.data());
   } else {
     project_heads(pass, layer, shard, weights, store, all_heads, x);
+    if (model_.layers[layer].indexer) indexer_.select_blocks(pass, layer, weights.indexer, *index_keys, x);
   }
   const std::uint32_t v_dim = model_.is_mla() ? model_.mla.v_head_dim : shape.head_dim;
   const std::uint32_t dim = absorbed ? model_.mla.kv_lora_rank : v_dim;
@@ -313,7 +327,9 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
                                 values_.data(), pool_);
     attend(pass, layer, weights, store, attended_.data(), expanded ? &dense : nullptr);
   }
-  if (model_.attn_output_gate)
+  for (std::size_t i = 0; model_.softplus_gates && model_.attn_output_gate && i < attended_.size(); ++i)
+    attended_[i] *= softplus(gates_[i]);
+  if (model_.attn_output_gate && !model_.softplus_gates)
     sigmoid_and_mul(gates_.data(), attended_.data(), attended_.size(), attended_.data());
   if (weights.head_gates.n() > 0) weigh_heads(weights.head_gates, x, tokens, dim);
   const Stopwatch watch(times_.gemm);
@@ -326,7 +342,54 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
 }
 
 Indexer::Indexer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times)
-    : model_(model), pool_(pool), times_(times), math_(pool.size()) {}
+    : model_(model), pool_(pool), times_(times), math_(pool.size()), block_math_(pool.size()) {}
+
+void Indexer::select_blocks(const Pass& pass, std::uint32_t layer, const IndexerWeights& weights,
+                            kvcache::KvStore& keys, const float* x) {
+  const std::uint32_t tokens = pass.tokens();
+  const std::uint32_t dim = model_.indexer.head_dim;
+  const std::uint32_t heads = weights.q.n() / dim;
+  const std::uint32_t place = model_.layers[layer].index_layer;
+  queries_.resize(std::size_t{tokens} * heads * dim);
+  keys_.resize(std::size_t{tokens} * dim);
+  {
+    const Stopwatch watch(times_.gemm);
+    weights.q.multiply(x, tokens, queries_.data(), pool_);
+    weights.k.multiply(x, tokens, keys_.data(), pool_);
+  }
+  {
+    const Stopwatch watch(times_.other);
+    const std::uint32_t rope = model_.layers[layer].rope;
+    const float offset = model_.norm_plus_one ? 1.0F : 0.0F;
+    const auto eps = static_cast<float>(model_.rms_norm_eps);
+    pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
+      const auto normed = [&](float* head, const std::vector<float>& weight) {
+        rms_norm(head, dim, weight.data(), offset, eps, head);
+        pass.rope(rope).rotate(pass.cos(rope, t), pass.sin(rope, t), head);
+      };
+      float* const key = keys_.data() + std::size_t{t} * dim;
+      normed(key, weights.k_norm);
+      keys.store(place, pass.slot(t), key, nullptr);
+      for (std::uint32_t h = 0; h < heads; ++h)
+        normed(queries_.data() + (std::size_t{t} * heads + h) * dim, weights.q_norm);
+    });
+  }
+  const Stopwatch watch(times_.attention);
+  attention::IndexCall call;
+  call.keys = &keys;
+  call.layer = place;
+  call.heads = heads;
+  call.head_dim = dim;
+  call.top_k = model_.indexer.top_k;
+  call.page_tables = pass.batch().page_tables;
+  call.q = queries_.data();
+  const attention::BlockCall blocks{model_.indexer.block, model_.indexer.local_blocks};
+  if (selected_.size() < std::size_t{tokens} * heads) selected_.resize(std::size_t{tokens} * heads);
+  pool_.parallel_for(tokens * heads, [&](std::uint32_t i, std::uint32_t thread) {
+    const std::uint32_t t = i / heads;
+    block_math_[thread].select(call, blocks, pass.request(t), t, pass.position(t), i % heads, selected_[i]);
+  });
+}
 
 void Indexer::select(const Pass& pass, std::uint32_t layer, const IndexerWeights& weights,
                      kvcache::KvStore& keys, const float* x, const float* q_lora) {

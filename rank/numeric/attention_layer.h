@@ -28,14 +28,19 @@ class Indexer {
   // store of index keys. Makes the selection of `layer`, which stays for the layers after it.
   void select(const Pass& pass, std::uint32_t layer, const IndexerWeights& weights, kvcache::KvStore& keys,
               const float* x, const float* q_lora);
-  // Positions in the token's sequence, ascending.
+  // MiniMax M3's: for each new token and KV head of the rank, `heads`, the blocks that it attends.
+  void select_blocks(const Pass& pass, std::uint32_t layer, const IndexerWeights& weights,
+                     kvcache::KvStore& keys, const float* x);
+  // Positions in the token's sequence, ascending. Of chosen blocks: `token` is the token times the KV heads,
+  // and the head.
   std::span<const std::uint32_t> selected(std::uint32_t token) const { return selected_[token]; }
 
  private:
   const ModelConfig& model_;
   ThreadPool& pool_;
   NumericTimes& times_;
-  std::vector<attention::IndexMath> math_;  // per thread
+  std::vector<attention::IndexMath> math_;              // per thread
+  std::vector<attention::BlockSparseMath> block_math_;  // per thread
   std::vector<float> queries_, keys_, weights_;
   std::vector<std::vector<std::uint32_t>> selected_;
 };
@@ -96,8 +101,9 @@ class AttentionLayer {
   const ModelConfig& model_;
   ThreadPool& pool_;
   NumericTimes& times_;
-  std::vector<attention::AttentionMath> math_;      // per thread
-  std::vector<attention::SparseMath> sparse_math_;  // per thread
+  std::vector<attention::AttentionMath> math_;          // per thread
+  std::vector<attention::SparseMath> sparse_math_;      // per thread
+  std::vector<attention::BlockSparseMath> block_math_;  // per thread
   Indexer indexer_;
   MlaExpansion expansion_;
   const std::vector<float> ones_;  // [head_dim]

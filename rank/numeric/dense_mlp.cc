@@ -118,7 +118,10 @@ Rows times(const PackedMatrix& w, const Rows& x, const std::vector<float>& bias)
 Rows mlp(const ModelConfig& model, const MlpWeights& weights, const Rows& x) {
   Rows inner = times(weights.gate_up, x, weights.gate_up_bias);
   for (Row& row : inner) {
-    for (std::size_t i = 0; i < weights.width; ++i)
+    if (model.ungated_mlp) {
+      for (double& value : row) value = value > 0 ? value * value : 0;
+    }
+    for (std::size_t i = 0; !model.ungated_mlp && i < weights.width; ++i)
       row[i] = activated(model.activation, row[i], row[weights.width + i], weights.limit);
     row.resize(weights.width);
   }
@@ -126,10 +129,12 @@ Rows mlp(const ModelConfig& model, const MlpWeights& weights, const Rows& x) {
 }
 
 Rows routed_experts(const ModelConfig& model, const MoeWeights& weights, const Rows& routed_by,
-                    const Rows& x) {
+                    const Rows& given) {
   const MoeConfig& moe = model.moe;
+  const bool latent = moe.latent_size > 0;
+  const Rows x = latent ? times(weights.to_latent, given) : given;
   const Rows scores = times(weights.router, routed_by, weights.router_bias);
-  Rows out(x.size(), Row(model.hidden_size, 0.0));
+  Rows out(x.size(), Row(x.front().size(), 0.0));
   std::map<std::size_t, std::vector<std::pair<std::size_t, double>>> rows_of;  // per expert: rows, weights
   for (std::size_t r = 0; r < x.size(); ++r) {
     for (const auto& [index, weight] : chosen(moe, weights.correction_bias, scores[r]))
@@ -147,7 +152,7 @@ Rows routed_experts(const ModelConfig& model, const MoeWeights& weights, const R
     for (std::size_t i = 0; i < rows.size(); ++i)
       add(out[rows[i].first], moe.weight_on_input ? 1 : rows[i].second, results[i]);
   }
-  return out;
+  return latent ? times(weights.from_latent, out) : out;
 }
 
 Rows experts(const ModelConfig& model, const MoeWeights& weights, const Rows& x) {

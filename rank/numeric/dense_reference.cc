@@ -309,6 +309,7 @@ class Forward {
     Rows attended = attention(i, layer, norm(x, layer.input_norm));
     if (model_.post_norms) attended = norm(attended, layer.post_attention_norm);
     for (std::size_t t = 0; t < tokens_; ++t) add(x[t], attended[t]);
+    if (model_.layers[i].bare) return;
     Rows inner = norm(x, model_.post_norms ? layer.pre_feedforward_norm : layer.post_attention_norm);
     if (!model_.layers[i].moe) {
       inner = dense::mlp(model_, layer.mlp, inner);
@@ -334,6 +335,7 @@ class Forward {
 
   Rows attention(std::uint32_t i, const LayerWeights& layer, const Rows& x) {
     if (model_.layers[i].linear) {
+      if (model_.linear.kind == LinearKind::kMamba2) return mamba2(layer.linear, x);
       return model_.linear.kind == LinearKind::kShortConv ? short_conv(layer.linear, x)
                                                           : linear_attention(layer.linear, x);
     }
@@ -378,9 +380,12 @@ class Forward {
     const auto turned = [&](std::size_t first, const std::vector<float>& norm) {
       Rows rows = columns(qkv, first, dim);
       for (std::size_t t = 0; t < rows.size(); ++t) {
-        if (!norm.empty() && !model_.qk_norm_over_heads)
+        const bool normed = !norm.empty() && !model_.qk_norm_over_heads;
+        if (normed && !model_.qk_norm_rotated)
           rows[t] = rms_norm(rows[t], norm, model_.rms_norm_eps, offset());
         if (!chunks && rotates) rope.rotate(rows[t].data(), positions_[t]);
+        if (normed && model_.qk_norm_rotated)
+          rows[t] = rms_norm(rows[t], norm, model_.rms_norm_eps, offset());
         if (model_.qk_l2_norm && rotates)
           rows[t] = rms_norm(rows[t], std::vector<float>(dim, 1.0F), model_.rms_norm_eps, 0);
       }
@@ -400,7 +405,10 @@ class Forward {
     if (chunks) chunked.emplace(model_.dual_chunk, rope, dim, tokens_);
     Rows joined(tokens_);
     const std::size_t group = heads.num_heads / heads.num_kv_heads;
+    std::vector<std::vector<bool>> chosen;  // blocks of the KV head
     for (std::size_t h = 0; h < heads.num_heads; ++h) {
+      if (model_.layers[i].indexer && h % group == 0)
+        chosen = chosen_blocks(layer.indexer, x, rope, h / group);
       const Rows q = turned(h * q_dim, layer.q_norm);
       const Rows k = kept(turned(first_k + h / group * dim, layer.k_norm));
       Rows values = columns(qkv, (heads.keys_are_values ? first_k : first_v) + h / group * dim, dim);
@@ -411,16 +419,54 @@ class Forward {
                                           model_.attention_scale *
                                               model_.dual_chunk.scaling(static_cast<std::uint32_t>(tokens_)))
                         : attend(tuned(q), k, v, model_.attention_scale, model_.attention_logit_cap,
-                                 model_.layers[i], layer.sinks.empty() ? nullptr : &layer.sinks[h], nullptr,
-                                 images_.ends);
+                                 model_.layers[i], layer.sinks.empty() ? nullptr : &layer.sinks[h],
+                                 chosen.empty() ? nullptr : &chosen, images_.ends);
       for (std::size_t t = 0; t < tokens_; ++t) {
         for (std::size_t c = 0; model_.attn_output_gate && c < dim; ++c)
-          out[t][c] /= 1 + std::exp(-qkv[t][h * q_dim + dim + c]);
-        for (std::size_t c = 0; model_.head_gates && c < dim; ++c) out[t][c] /= 1 + std::exp(-gates[t][h]);
+          out[t][c] *= opened(qkv[t][h * q_dim + dim + c]);
+        for (std::size_t c = 0; model_.head_gates && c < dim; ++c) out[t][c] *= opened(gates[t][h]);
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
       }
     }
     return times(layer.o, joined, layer.o_bias);
+  }
+
+  // MiniMax M3: of each token and those up to it, whether it attends with `head`.
+  std::vector<std::vector<bool>> chosen_blocks(const IndexerWeights& layer, const Rows& x,
+                                               const PlainRope& rope, std::size_t head) const {
+    const std::size_t dim = model_.indexer.head_dim, block = model_.indexer.block;
+    Rows q = columns(times(layer.q, x), head * dim, dim), k = times(layer.k, x);
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      q[t] = rms_norm(q[t], layer.q_norm, model_.rms_norm_eps, offset());
+      k[t] = rms_norm(k[t], layer.k_norm, model_.rms_norm_eps, offset());
+      rope.rotate(q[t].data(), t);
+      rope.rotate(k[t].data(), t);
+      k[t] = kept(k[t]);
+    }
+    std::vector<std::vector<bool>> chosen(tokens_, std::vector<bool>(tokens_, false));
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      std::vector<std::pair<double, std::size_t>> order;  // score downwards, place upwards
+      for (std::size_t b = 0; b <= t / block; ++b) {
+        double best = -HUGE_VAL;
+        for (std::size_t j = b * block; j <= t && j < (b + 1) * block; ++j) {
+          double product = 0;
+          for (std::size_t c = 0; c < dim; ++c) product += q[t][c] * k[j][c];
+          best = std::max(best, product);
+        }
+        if (b + model_.indexer.local_blocks > t / block) best = HUGE_VAL;
+        order.emplace_back(-best, b);
+      }
+      std::sort(order.begin(), order.end());
+      for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), model_.indexer.top_k / block); ++i) {
+        for (std::size_t j = order[i].second * block; j <= t && j < (order[i].second + 1) * block; ++j)
+          chosen[t][j] = true;
+      }
+    }
+    return chosen;
+  }
+
+  double opened(double gate) const {
+    return model_.softplus_gates ? std::log1p(std::exp(gate)) : 1 / (1 + std::exp(-gate));
   }
 
   // The indexer of sparse attention: for every token, which of those up to it are attended. q_in: what the
@@ -549,6 +595,47 @@ class Forward {
       }
     }
     return times(layer.out, joined);
+  }
+
+  // Mamba 2: H <- exp(-exp(A) d) H + d x B^T, y = H C + D x, in [x, B, C] after a convolution; then y
+  // silu(z), normed by groups.
+  Rows mamba2(const LinearAttentionWeights& layer, const Rows& x) const {
+    const LinearAttentionConfig& linear = model_.linear;
+    const std::size_t inner = linear.value_dim(), groups = linear.num_key_heads, size = inner / groups;
+    const std::size_t channels = inner + std::size_t{2} * linear.key_dim(), kernel = linear.conv_kernel;
+    const std::size_t width = linear.value_head_dim, states = linear.key_head_dim;
+    const Rows in = times(layer.qkvz, x);
+    Rows state(inner, Row(states, 0.0)), out;
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      Row mixed(channels);
+      for (std::size_t c = 0; c < channels; ++c) {
+        mixed[c] = layer.conv_bias.empty() ? 0 : layer.conv_bias[c];
+        for (std::size_t i = 0; i < kernel && i <= t; ++i)
+          mixed[c] += in[t - i][c] * layer.conv[c * kernel + kernel - 1 - i];
+        mixed[c] /= 1 + std::exp(-mixed[c]);
+      }
+      Row y(inner);
+      for (std::size_t c = 0; c < inner; ++c) {
+        const std::size_t head = c / width;
+        const double* const b = mixed.data() + inner + c / size * states;
+        const double step = std::log1p(std::exp(in[t][channels + inner + head] + layer.dt_bias[head]));
+        const double decay = std::exp(-std::exp(double{layer.a_log[head]}) * step);
+        y[c] = layer.skip[head] * mixed[c];
+        for (std::size_t n = 0; n < states; ++n) {
+          state[c][n] = decay * state[c][n] + step * mixed[c] * b[n];
+          y[c] += state[c][n] * b[linear.key_dim() + n];
+        }
+        y[c] *= in[t][channels + c] / (1 + std::exp(-in[t][channels + c]));
+      }
+      for (std::size_t g = 0; g < inner; g += size) {
+        double squares = 0;
+        for (std::size_t c = g; c < g + size; ++c) squares += y[c] * y[c] / static_cast<double>(size);
+        for (std::size_t c = g; c < g + size; ++c)
+          y[c] *= layer.norm[c] / std::sqrt(squares + model_.rms_norm_eps);
+      }
+      out.push_back(std::move(y));
+    }
+    return times(layer.out, out);
   }
 
   // Keys and values spelled out per head.

@@ -36,7 +36,7 @@ void LinearAttentionLayer::convolve_all(const Pass& pass, std::uint32_t index, c
   const std::size_t channels = layers.conv_dim();
   const std::size_t stride = weights.qkvz.n();
   const std::uint32_t kernel = layers.conv_kernel;
-  const bool silu = layers.kind != LinearKind::kShortConv;
+  const bool silu = layers.kind != LinearKind::kShortConv && layers.kind != LinearKind::kMamba2;
   convolved_.resize(pass.tokens() * channels);
   pool_.parallel_for(pass.requests(), [&](std::uint32_t request, std::uint32_t) {
     const std::uint32_t first = pass.first_rows()[request];
@@ -70,13 +70,14 @@ void LinearAttentionLayer::forward(const Pass& pass, std::uint32_t index, const 
                                    const float* x, float* out) {
   const std::uint32_t tokens = pass.tokens();
   const bool short_conv = layers.kind == LinearKind::kShortConv;
+  const bool mamba = layers.kind == LinearKind::kMamba2;
   projected_.resize(std::size_t{tokens} * weights.qkvz.n());
   gates_.resize(std::size_t{tokens} * weights.ba.n());
   attended_.resize(std::size_t{tokens} * layers.num_v_heads * layers.v_dim);
   {
     const Stopwatch watch(times_.gemm);
     weights.qkvz.multiply(x, tokens, projected_.data(), pool_);
-    if (!short_conv) weights.ba.multiply(x, tokens, gates_.data(), pool_);
+    if (!short_conv && !mamba) weights.ba.multiply(x, tokens, gates_.data(), pool_);
     if (layers.kind == LinearKind::kKda) project_narrow(weights, x, tokens);
   }
   {
@@ -84,6 +85,8 @@ void LinearAttentionLayer::forward(const Pass& pass, std::uint32_t index, const 
     find_states(pass, index, states);
     if (short_conv) {
       this->short_conv(pass, index, layers, weights, states);
+    } else if (mamba) {
+      mamba2(pass, index, layers, weights, states);
     } else {
       convolve_all(pass, index, layers, weights, states);
       delta_rule(pass, index, layers, weights, states);
@@ -119,6 +122,57 @@ void LinearAttentionLayer::short_conv(const Pass& pass, std::uint32_t index, con
     const float* const gate = projected_.data() + (3 * std::size_t{t} + 2) * channels;
     for (std::size_t c = 0; c < channels; ++c)
       attended_[t * channels + c] = convolved_[t * channels + c] * gate[c];
+  });
+}
+
+// Mamba 2 (Dao and Gu 2024): S <- exp(-exp(A) d) S + d k v^T, o = S^T q + D v, with d the softplus of a
+// token's step; then o by the SiLU of its gate, normed within a group of heads. States are [v_dim, k_dim].
+void LinearAttentionLayer::mamba2(const Pass& pass, std::uint32_t index, const LinearLayers& layers,
+                                  const LinearAttentionWeights& weights, GatedDeltaStates& states) {
+  convolve_all(pass, index, layers, weights, states);
+  const std::size_t channels = layers.conv_dim();
+  const std::uint32_t heads = layers.num_v_heads;
+  const std::size_t k_dim = layers.k_dim, v_dim = layers.v_dim;
+  const std::size_t values = heads * v_dim, keys = layers.num_k_heads * k_dim;
+  const std::size_t stride = weights.qkvz.n();
+  pool_.parallel_for(pass.tokens(), [&](std::uint32_t t, std::uint32_t) {
+    float* const row = convolved_.data() + t * channels;
+    for (std::size_t c = 0; c < channels; ++c) {
+      if (!weights.conv_bias.empty()) row[c] += weights.conv_bias[c];
+      row[c] *= sigmoid(row[c]);
+    }
+  });
+  pool_.parallel_for(pass.requests() * heads, [&](std::uint32_t task, std::uint32_t) {
+    const std::uint32_t request = task / heads;
+    const std::uint32_t head = task % heads;
+    const std::size_t group = head / (heads / layers.num_k_heads);
+    const float rate = std::exp(weights.a_log[head]);
+    float* const state = states.temporal(*of_request_[request], index) + head * v_dim * k_dim;
+    for (std::uint32_t i = 0; i < pass.batch().q_lens[request]; ++i) {
+      const std::size_t t = std::size_t{pass.first_rows()[request]} + i;
+      const float* const v = convolved_.data() + t * channels + head * v_dim;
+      const float* const k = convolved_.data() + t * channels + values + group * k_dim;
+      const float* const q = k + keys;
+      const float step = softplus(projected_[t * stride + channels + values + head] + weights.dt_bias[head]);
+      const float decay = std::exp(-rate * step);
+      for (std::size_t j = 0; j < v_dim; ++j) {
+        float* const row = state + j * k_dim;
+        float said = 0;
+        for (std::size_t c = 0; c < k_dim; ++c) said += (row[c] = row[c] * decay + step * v[j] * k[c]) * q[c];
+        attended_[t * values + head * v_dim + j] = said + weights.skip[head] * v[j];
+      }
+      const Snapshot& snapshot = snapshots_[request];
+      if (snapshot.state != nullptr && i + 1 == snapshot.count)
+        std::copy_n(state, k_dim * v_dim, states.temporal(*snapshot.state, index) + head * k_dim * v_dim);
+    }
+  });
+  const auto size = static_cast<std::uint32_t>(values / layers.num_k_heads);
+  pool_.parallel_for(pass.tokens(), [&](std::uint32_t t, std::uint32_t) {
+    float* const row = attended_.data() + t * values;
+    silu_and_mul(projected_.data() + t * stride + channels, row, static_cast<std::uint32_t>(values), row);
+    for (std::size_t first = 0; first < values; first += size)
+      rms_norm(row + first, size, weights.norm.data() + first, 0, static_cast<float>(model_.rms_norm_eps),
+               row + first);
   });
 }
 

@@ -1,6 +1,6 @@
 // A layer with a state in place of keys and values on one rank: gated delta-nets and KDA (projections,
 // convolution, the rule itself (gated_delta_step), the gated norm of its outputs, and the rank's part of the
-// output projection), and LFM2's short convolutions between two gates.
+// output projection), LFM2's short convolutions between two gates, and Mamba 2.
 #pragma once
 
 #include <cstddef>
@@ -84,13 +84,15 @@ class LinearAttentionLayer {
                   const LinearAttentionWeights& weights, GatedDeltaStates& states);
   void delta_rule(const Pass& pass, std::uint32_t index, const LinearLayers& layers,
                   const LinearAttentionWeights& weights, GatedDeltaStates& states);
+  void mamba2(const Pass& pass, std::uint32_t index, const LinearLayers& layers,
+              const LinearAttentionWeights& weights, GatedDeltaStates& states);
   // Of head `head` and token `t`: fills `decays`, one for each element of a key or one for all, and says how
   // far they are apart.
   std::uint32_t decays_of(const LinearLayers& layers, const LinearAttentionWeights& weights,
                           std::uint32_t head, std::size_t t, std::vector<float>& decays) const;
 
-  std::vector<float> projected_;                       // [tokens, qkvz.n()]: what is convolved, then gates
-  std::vector<float> gates_;                           // [tokens, ba.n()]: b, then a
+  std::vector<float> projected_;  // [tokens, qkvz.n()]: what is convolved, then gates (and Mamba 2's steps)
+  std::vector<float> gates_;      // [tokens, ba.n()]: b, then a
   std::vector<float> narrow_, decays_, output_gates_;  // KDA
   std::vector<float> convolved_;                       // [tokens, conv_dim]
   std::vector<float> attended_;                        // [tokens, values]

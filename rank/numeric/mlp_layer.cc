@@ -51,7 +51,8 @@ MlpLayer::MlpLayer(const ModelConfig& model, ThreadPool& pool, NumericTimes& tim
 
 void MlpLayer::gated(const MlpWeights& weights, const float* x, std::uint32_t tokens, float* out) {
   const std::uint32_t width = weights.width;
-  gate_up_.resize(std::size_t{tokens} * 2 * width);
+  const std::uint32_t both = weights.gate_up.n();
+  gate_up_.resize(std::size_t{tokens} * both);
   inner_.resize(std::size_t{tokens} * width);
   {
     const Stopwatch watch(times_.gemm);
@@ -60,8 +61,13 @@ void MlpLayer::gated(const MlpWeights& weights, const float* x, std::uint32_t to
   {
     const Stopwatch watch(times_.other);
     pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
-      const float* const gate = gate_up_.data() + std::size_t{t} * 2 * width;
+      const float* const gate = gate_up_.data() + std::size_t{t} * both;
       float* const inner = inner_.data() + std::size_t{t} * width;
+      if (model_.ungated_mlp) {  // the square of what is positive
+        for (std::uint32_t i = 0; i < width; ++i)
+          inner[i] = std::max(gate[i], 0.0F) * std::max(gate[i], 0.0F);
+        return;
+      }
       switch (model_.activation) {
         case Activation::kSilu:
           if (weights.limit > 0) {
@@ -131,8 +137,23 @@ void MlpLayer::shared_experts(const MoeWeights& weights, const float* x, std::ui
 }
 
 void MlpLayer::add_routed(const MoeWeights& weights, const std::vector<std::vector<Assigned>>& assigned,
-                          const float* x, float* out) {
-  const std::uint32_t hidden = model_.hidden_size;
+                          const float* x, std::uint32_t tokens, float* out) {
+  const std::uint32_t latent = model_.moe.latent_size;
+  if (latent == 0) return add_experts(weights, assigned, model_.hidden_size, x, out);
+  // What comes back to the hidden size is a rank's part of the sum.
+  given_.resize(std::size_t{tokens} * latent);
+  said_.assign(given_.size(), 0.0F);
+  widened_.resize(std::size_t{tokens} * model_.hidden_size);
+  weights.to_latent.multiply(x, tokens, given_.data(), pool_);
+  add_experts(weights, assigned, latent, given_.data(), said_.data());
+  weights.from_latent.multiply(said_.data(), tokens, widened_.data(), pool_);
+  add(out, widened_.data(), widened_.size());
+}
+
+// `size`: elements of what experts are given.
+void MlpLayer::add_experts(const MoeWeights& weights, const std::vector<std::vector<Assigned>>& assigned,
+                           std::uint32_t size, const float* x, float* out) {
+  const std::uint32_t hidden = size;
   for (std::size_t i = 0; i < weights.experts.size(); ++i) {
     const std::vector<Assigned>& mine = assigned[weights.first_expert + i];
     if (mine.empty()) continue;
@@ -162,7 +183,7 @@ void MlpLayer::forward(const LayerWeights& weights, bool moe, const Shard& shard
   const Rows all{0, tokens};
   if (moe) {
     shared_experts(weights.moe, x, tokens, all, out);
-    add_routed(weights.moe, assign(weights.moe, x, all), x, out);
+    add_routed(weights.moe, assign(weights.moe, x, all), x, tokens, out);
   } else {
     gated_rows(weights.mlp, x, tokens, shard.layout.moe_dense_tp1 ? whole : all, out);
   }
@@ -253,7 +274,7 @@ void ExpertExchange::compute(const MoeWeights& weights, const std::vector<std::v
     }
   }
   results_.assign(tokens_.size(), 0.0F);
-  mlp_.add_routed(weights, assigned_, tokens_.data(), results_.data());
+  mlp_.add_routed(weights, assigned_, tokens_.data(), count, results_.data());
   answers.assign(arrived.size(), {});
   const float* result = results_.data();
   for (std::size_t from = 0; from < arrived.size(); ++from) {

@@ -54,16 +54,18 @@ class MlpLayer {
   // Adds to `out` what this rank's experts make of the tokens that `assigned` sends them: expert by expert,
   // so that a token's results are added up in the same order in any batch.
   void add_routed(const MoeWeights& weights, const std::vector<std::vector<Assigned>>& assigned,
-                  const float* x, float* out);
+                  const float* x, std::uint32_t tokens, float* out);
 
  private:
+  void add_experts(const MoeWeights& weights, const std::vector<std::vector<Assigned>>& assigned,
+                   std::uint32_t size, const float* x, float* out);
   void gated(const MlpWeights& weights, const float* x, std::uint32_t tokens, float* out);
   void gated_rows(const MlpWeights& weights, const float* x, std::uint32_t tokens, Rows rows, float* out);
 
   const ModelConfig& model_;
   ThreadPool& pool_;
   NumericTimes& times_;
-  std::vector<float> gate_up_, inner_, scores_, gathered_, result_;
+  std::vector<float> gate_up_, inner_, scores_, gathered_, result_, given_, said_, widened_;
   std::vector<std::vector<Assigned>> assigned_;  // per expert
   std::vector<Routed> routed_;
 };

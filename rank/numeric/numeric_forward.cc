@@ -41,15 +41,16 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const std::vector<
   config.num_kv_heads = attention.shape.num_kv_heads;
   config.k_dim = attention.shape.head_dim;
   config.v_dim = attention.shape.v_head_dim;
-  config.value_in_key = attention.shape.form != attention::AttentionForm::kMha;
+  config.value_in_key = model.is_mla();
   return config;
 }
 
 // Index keys: one head of a key without a value, in the layers that have an indexer.
 kvcache::KvStoreConfig index_store_config(const ModelConfig& model, const NumericOptions& options) {
   kvcache::KvStoreConfig config;
-  // With an fp8 cache they are rounded with their scales before they are stored.
-  config.format = options.kv_format == NumberFormat::kFp8E4M3 ? NumberFormat::kFp32 : options.kv_format;
+  // With an fp8 cache they are rounded with their scales before they are stored; MiniMax M3's have none.
+  const bool scaled = options.kv_format == NumberFormat::kFp8E4M3 && !model.is_block_sparse();
+  config.format = scaled ? NumberFormat::kFp32 : options.kv_format;
   config.num_layers = model.indexer.num_layers;
   config.num_pages = options.num_pages;
   config.page_size = options.page_size;
@@ -299,6 +300,7 @@ void NumericForward::exchange_experts(std::uint32_t layer) {
 
 // The MLP or the experts, with the norms around them.
 void NumericForward::add_feed_forward(std::uint32_t layer) {
+  if (model_.layers[layer].bare) return;
   const LayerWeights& shared = ranks_.front()->weights.layers[layer];
   normed_.resize(hidden_.size());
   norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(), tokens_,
@@ -333,7 +335,7 @@ void NumericForward::add_gemma_experts(std::uint32_t layer) {
     const MoeWeights& moe = ranks_[r]->weights.layers[layer].moe;
     std::vector<float>& out = part(r, hidden_.size());
     std::fill(out.begin(), out.end(), 0.0F);
-    mlp_.add_routed(moe, mlp_.assign(moe, routed_.data(), all), normed_.data(), out.data());
+    mlp_.add_routed(moe, mlp_.assign(moe, routed_.data(), all), normed_.data(), tokens_, out.data());
   }
   reduce(hidden_.size(), routed_.data());
   norm(shared.moe.post_norm, routed_.data(), tokens_, routed_.data());

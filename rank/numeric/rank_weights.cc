@@ -44,7 +44,8 @@ class Loader {
         names_(names_of(source_)) {}
 
   LayerWeights load_layer(std::uint32_t index) const {
-    return layer(index, fmt::format("{}layers.{}.", names_.model, index));
+    const std::uint32_t place = model_.names.blocks ? model_.layers[index].block : index;
+    return layer(index, fmt::format("{}layers.{}.", names_.model, place));
   }
 
   RankWeights load_ends() const {
@@ -126,7 +127,10 @@ class Loader {
                        model_.architecture);
     LayerWeights layer;
     if (form.input_norm) layer.input_norm = vector(at, "input_layernorm");
-    layer.post_attention_norm = vector(at, "post_attention_layernorm");
+    const bool bare = model_.layers[index].bare;
+    const std::string mlp_at =
+        model_.names.blocks ? fmt::format("{}layers.{}.", names_.model, model_.layers[index].block + 1) : at;
+    if (!bare) layer.post_attention_norm = vector(mlp_at, "post_attention_layernorm");
     if (model_.post_norms) {
       layer.pre_feedforward_norm = vector(at, "pre_feedforward_layernorm");
       layer.post_feedforward_norm = vector(at, "post_feedforward_layernorm");
@@ -139,11 +143,13 @@ class Loader {
       if (model_.layers[index].indexer) load_indexer(at, layer.indexer);
     } else {
       load_attention(at, model_.layers[index], layer, form.wide_qkv);
+      if (model_.is_block_sparse() && model_.layers[index].indexer) load_block_indexer(at, layer.indexer);
     }
     if (model_.layers[index].moe) {
-      layer.moe = load_moe(model_, shard_, weights_, reader_, at, model_.layers[index]);
-    } else {
-      layer.mlp = load_mlp(reader_, at, spec("gate_up_proj"), spec("down_proj"), shard_.dense_mlp.rank == 0);
+      layer.moe = load_moe(model_, shard_, weights_, reader_, mlp_at, model_.layers[index]);
+    } else if (!bare) {
+      layer.mlp =
+          load_mlp(reader_, mlp_at, spec("gate_up_proj"), spec("down_proj"), shard_.dense_mlp.rank == 0);
       layer.mlp.limit = model_.layers[index].mlp_limit;
     }
     return layer;
@@ -190,6 +196,7 @@ class Loader {
         out.out = matrix(at, "out_proj");
         return add_channels(at + "conv.conv.weight", model_.hidden_size, 0, model_.hidden_size, out);
       case LinearKind::kMamba2:
+        return load_mamba2(at, out);
       case LinearKind::kLightning:
         return;  // ArchitectureFacts::priced_only
     }
@@ -247,6 +254,33 @@ class Loader {
     out.norm = reader_.vector(name + "o_norm.weight", linear.value_head_dim);
   }
 
+  void load_mamba2(const std::string& at, LinearAttentionWeights& out) const {
+    const LinearAttentionConfig& linear = model_.linear;
+    if (linear.num_key_heads % shard_.tp_size != 0)
+      throw_user_error(
+          "--executor numeric: --tp {} does not divide the {} groups of the Mamba layers of {}, over which "
+          "their norms reach; use a divisor of it",
+          shard_.tp_size, linear.num_key_heads, model_.name);
+    out.qkvz = matrix(at, "in_proj");
+    out.out = matrix(at, "out_proj");
+    const std::string name = at + "mixer.";
+    const std::uint64_t keys = linear.key_dim(), values = linear.value_dim(), heads = linear.num_value_heads;
+    for (const auto& [from, count] :
+         {std::pair{std::uint64_t{0}, values}, {values, keys}, {values + keys, keys}}) {
+      const std::uint64_t channels = values + 2 * keys;
+      add_channels(name + "conv1d.weight", channels, from, count, out);
+      if (!linear.conv_bias) continue;
+      const std::uint64_t mine = count / shard_.tp_size;
+      const std::vector<float> part =
+          reader_.range(name + "conv1d.bias", {channels}, from + mine * shard_.tp_rank, mine);
+      out.conv_bias.insert(out.conv_bias.end(), part.begin(), part.end());
+    }
+    out.a_log = of_heads(name + "A_log", {heads}, heads);
+    out.dt_bias = of_heads(name + "dt_bias", {heads}, heads);
+    out.skip = of_heads(name + "D", {heads}, heads);
+    out.norm = of_heads(name + "norm.weight", {values}, values);
+  }
+
   // The bias is added once, after the sum over ranks.
   void load_output(const std::string& at, LayerWeights& layer, std::uint32_t kind = 0) const {
     layer.o = reader_.matrix(at, spec("o_proj", kind));
@@ -293,6 +327,19 @@ class Loader {
     const std::string norm = at + "self_attn.indexer.k_norm.";
     out.k_norm = reader_.vector(norm + "weight", model_.indexer.head_dim);
     out.k_norm_bias = reader_.vector(norm + "bias", model_.indexer.head_dim);
+  }
+
+  // One head of queries for each KV head of the rank, and one key.
+  void load_block_indexer(const std::string& at, IndexerWeights& out) const {
+    const std::uint64_t dim = model_.indexer.head_dim, hidden = model_.hidden_size;
+    const std::string name = at + "self_attn.index_";
+    out.q = reader_.matrix(name,
+                           {{"q_proj", model_.indexer.num_heads * dim, hidden, shard_.kv_heads.first * dim,
+                             shard_.kv_heads.count() * dim, 0, hidden}},
+                           reader_.type());
+    out.k = reader_.matrix(name, {{"k_proj", dim, hidden, 0, dim, 0, hidden}}, reader_.type());
+    out.q_norm = reader_.vector(name + "q_norm.weight", dim);
+    out.k_norm = reader_.vector(name + "k_norm.weight", dim);
   }
 
   const ModelConfig& model_;

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <vector>
 
+#include "proto/base/error.h"
+
 namespace tpsim::rank {
 namespace {
 
@@ -21,8 +23,9 @@ MlpWeights load_expert(const WeightReader& reader, const std::string& at,
                        const WeightSpec& down) {
   WeightSpec in = gate_up;
   WeightSpec out = down;
-  in.slices[0].tensor = names[0];
-  in.slices[1].tensor = names[1];
+  // Gate and up, or up alone.
+  for (std::size_t i = 0; i < in.slices.size(); ++i)
+    in.slices[i].tensor = names[i + names.size() - 1 - in.slices.size()];
   out.slices[0].tensor = names[2];
   MlpWeights mlp;
   mlp.width = static_cast<std::uint32_t>(down.k);
@@ -168,6 +171,11 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   const std::string block = at + (mixtral ? "block_sparse_moe." : model.names.mlp);
   const std::string& router = model.names.router;
 
+  if (config.scoring == ExpertScoring::kSqrtSoftplus)
+    throw_user_error(
+        "--executor numeric: routing of {} by roots of softplus is priced and not computed; use "
+        "--executor modeled",
+        model.name);
   MoeWeights moe;
   TensorSlice gate = weight_named(weights, "gate").slices.front();
   gate.tensor = router;
@@ -175,6 +183,9 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   if (config.router_bias) moe.router_bias = reader.vector(block + router + ".bias", config.num_experts);
   if (config.scoring == ExpertScoring::kSigmoid)
     moe.correction_bias = reader.vector(block + router + ".e_score_correction_bias", config.num_experts);
+  if (config.softmax_bias)
+    moe.correction_bias = reader.range(block + router + ".e_score_correction_bias", {1, config.num_experts},
+                                       0, config.num_experts);
 
   if (config.gemma_router) {
     moe.router_norm = reader.vector(at + "router.scale", hidden);
@@ -207,6 +218,10 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
           load_fused(reader, block + "experts.", config.num_experts, expert, hidden, width, part, stacked));
     }
     moe.experts.back().limit = layer.expert_limit;
+  }
+  if (config.latent_size > 0) {
+    moe.to_latent = reader.matrix(at, weight_named(weights, "fc1_latent_proj"));
+    moe.from_latent = reader.matrix(at, weight_named(weights, "fc2_latent_proj"));
   }
   if (config.num_shared_experts > 0) {
     moe.shared = load_mlp(reader, at, weight_named(weights, "shared_experts.gate_up_proj"),

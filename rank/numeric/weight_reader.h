@@ -16,7 +16,8 @@
 
 namespace tpsim::rank {
 
-// A gated MLP, or one expert: gate_up is [2 x width, hidden] (gate first), down [hidden, width].
+// A gated MLP, or one expert: gate_up is [2 x width, hidden] (gate first; without gates [width, hidden]),
+// down [hidden, width].
 struct MlpWeights {
   PackedMatrix gate_up, down;
   std::vector<float> gate_up_bias, down_bias;  // empty: none
@@ -27,10 +28,11 @@ struct MlpWeights {
 struct MoeWeights {
   PackedMatrix router;  // [experts, hidden], fp32 on every rank
   std::vector<float> router_bias, correction_bias;
-  std::uint32_t first_expert = 0;   // of this rank
-  std::vector<MlpWeights> experts;  // of this rank
-  MlpWeights shared;                // width 0: none
-  std::vector<float> shared_gate;   // [hidden]; empty: none
+  std::uint32_t first_expert = 0;       // of this rank
+  std::vector<MlpWeights> experts;      // of this rank
+  MlpWeights shared;                    // width 0: none
+  std::vector<float> shared_gate;       // [hidden]; empty: none
+  PackedMatrix to_latent, from_latent;  // what routed experts are given and give; empty: the hidden state
   // Gemma 4. The norm of what the router reads, its scale and 1 / sqrt(hidden_size) included; factors of the
   // experts' weights; and the norms behind the dense MLP, before the experts and behind them.
   std::vector<float> router_norm, expert_scales, dense_post_norm, pre_norm, post_norm;
@@ -46,12 +48,13 @@ struct MlaWeights {
   PackedMatrix expand;  // kv_b_proj: [heads of this rank x (qk_nope_head_dim + v_head_dim), kv_lora_rank]
 };
 
-// The indexer of sparse attention, the same on every rank.
+// The indexer of sparse attention, the same on every rank; MiniMax M3's queries are those of the rank's KV
+// heads.
 struct IndexerWeights {
-  PackedMatrix q;      // [heads x dim, q_lora_rank]
+  PackedMatrix q;      // [heads x dim, q_lora_rank or hidden]
   PackedMatrix k;      // [dim, hidden]
   PackedMatrix heads;  // [heads, hidden]: the weights of the heads
-  std::vector<float> k_norm, k_norm_bias;
+  std::vector<float> k_norm, k_norm_bias, q_norm;
 };
 
 // A linear layer (LinearKind). Of each kind, what belongs to this rank's heads, in their order.
@@ -62,7 +65,9 @@ struct LinearAttentionWeights {
   // KDA: decays and gates of the output, of every channel, by way of one head's width each.
   PackedMatrix narrow, decays, gates;
   std::vector<float> conv;  // [channels of q, k and v, conv_kernel]
+  std::vector<float> conv_bias;
   std::vector<float> a_log, dt_bias, norm;
+  std::vector<float> skip;  // Mamba 2: D
 };
 
 struct LayerWeights {

@@ -6,8 +6,8 @@ prompts and 64 greedy tokens behind each.
 Usage: make_references.py FOLDER [NAME ...]      FOLDER: tests/golden/models; NAME: only these
 
 Needs torch, transformers and safetensors (nothing else in tpsim does). The values in the repository were made
-with Transformers 5.23 and PyTorch 2.15, later ones with 5.24 and 2.9. A run writes FOLDER/NAME/{config.json, *.safetensors, reference.json};
-all of it together stays under 6 MB, which the script checks.
+with Transformers 5.23 and PyTorch 2.15, later ones with 5.24 and 2.9 or 2.11. A run writes FOLDER/NAME/{config.json, *.safetensors, reference.json};
+all of it together stays under 8 MB, which the script checks.
 """
 
 import json
@@ -28,7 +28,7 @@ PROMPT_LENGTHS = (1, 9, 45)
 NEW_TOKENS = 64
 # Greedy tokens are compared exactly: the best logit leads by this much of the largest, at every step.
 LEAST_LEAD = 2e-3
-MOST_BYTES = 6_000_000
+MOST_BYTES = 8_000_000
 
 COMMON = {"vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 8,
           "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 256, "head_dim": 16,
@@ -123,6 +123,24 @@ MODELS = {
                              "moe_intermediate_size": 8, "n_shared_experts": 1, "first_k_dense_replace": 1,
                              "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5,
                              **rope("default", partial_rotary_factor=0.5)}, {}),
+    # GLM-4.7-Flash.
+    "glm4-moe-lite": ("Glm4MoeLite", {**MLA, "q_lora_rank": 24, "n_group": 1, "topk_group": 1, "n_routed_experts": 4,
+                                      "routed_scaling_factor": 1.8, "norm_topk_prob": True, "v_head_dim": 24,
+                                      "rms_norm_eps": 1e-5, **rope("default")}, {}),
+    "ernie4.5": ("Ernie4_5", {"tie_word_embeddings": True, "use_bias": True, **rope("default")}, {}),
+    "ernie4.5-moe": ("Ernie4_5_Moe", {"head_dim": None, "hidden_size": 64, "num_hidden_layers": 2,
+                                      "tie_word_embeddings": False, "moe_num_experts": 8, "moe_k": 3,
+                                      "moe_intermediate_size": 8, "moe_num_shared_experts": 2,
+                                      "moe_layer_start_index": 1, **rope("default")}, {}),
+    # The published configs name alpha beside rope type dynamic; what Transformers' classes do anyhow is a key there.
+    "hunyuan": ("HunYuanDenseV1", {"tie_word_embeddings": True, **rope("dynamic", alpha=50.0, factor=1.0)},
+                {"published": {"use_qk_norm": True, "attention_head_dim": 16}}),
+    "hunyuan-moe": ("HunYuanMoEV1", {"num_experts": 8, "moe_topk": 3, "intermediate_size": 16, **rope("default")},
+                    {"published": {"use_qk_norm": True, "use_mixed_mlp_moe": True, "num_shared_expert": [1, 1],
+                                   "moe_intermediate_size": [16, 16], "moe_topk": [3, 3]}}),
+    "hy3": ("HYV3", {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16, "num_shared_experts": 1,
+                     "router_scaling_factor": 1.5, **rope("default")},
+            {"published": {"qk_norm": True, "route_norm": True}}),
     # A chunk is shorter than the prompts, and a query's growth begins early.
     "llama4": ("Llama4Text", {"num_hidden_layers": 3, "intermediate_size": 16, "intermediate_size_mlp": 32,
                               "num_local_experts": 4, "num_experts_per_tok": 2, "interleave_moe_layer_step": 2,
@@ -131,6 +149,41 @@ MODELS = {
                                                         original_max_position_embeddings=32)}, {}),
     "minimax-m2": ("MiniMaxM2", {"num_local_experts": 8, "num_experts_per_tok": 3, "intermediate_size": 16,
                                  "rotary_dim": 8, "use_qk_norm": True, **rope("default", partial_rotary_factor=0.5)}, {}),
+    # More blocks than are chosen, in one layer of two; its tensors are stored under the published names.
+    "minimax-m3": ("MiniMaxM3VLText", {
+        "num_attention_heads": 8, "num_key_value_heads": 4, "num_local_experts": 8, "num_experts_per_tok": 3,
+        "intermediate_size": 16, "shared_intermediate_size": 16, "dense_intermediate_size": 32,
+        "routed_scaling_factor": 1.5, "rotary_dim": 8, "moe_layer_freq": [0, 1],
+        "sparse_attention_config": {"sparse_num_index_heads": 4, "sparse_index_dim": 16, "sparse_block_size": 4,
+                                    "sparse_topk_blocks": 5, "sparse_init_block": 0, "sparse_local_block": 1,
+                                    "sparse_score_type": "max", "sparse_disable_index_value": [0, 1],
+                                    "sparse_attention_freq": [0, 1]},
+        **rope("default", partial_rotary_factor=0.5)},
+        {"hub": "MiniMaxM3SparseForCausalLM",
+         "published": {"hidden_act": "swigluoai", "n_shared_experts": 1, "use_qk_norm": True,
+                       "qk_norm_type": "per_head", "use_gemma_norm": True}}),
+    "laguna": ("Laguna", {
+        "num_hidden_layers": 3, "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+        "num_attention_heads_per_layer": [8, 16, 8], "sliding_window": 12, "num_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "moe_routed_scaling_factor": 1.5,
+        "intermediate_size": 32, "head_dim": 8,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500000.0, "partial_rotary_factor": 0.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}}}, {}),
+    "laguna-elements": ("Laguna", {
+        "layer_types": ["full_attention"] * 2, "gating": "per-element", "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16, "shared_expert_intermediate_size": 32, "intermediate_size": 32, "head_dim": 8,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500000.0, "partial_rotary_factor": 0.5}}},
+        {"published": {"sliding_window": 0}}),
+    # All four kinds of blocks, one that mixes without an MLP behind it, and experts of a latent.
+    "nemotron-h": ("NemotronH", {
+        "num_hidden_layers": None, "hybrid_override_pattern": "MEM*-M*E", "mamba_num_heads": 16, "mamba_head_dim": 4,
+        "n_groups": 8, "ssm_state_size": 4, "chunk_size": 16, "n_routed_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 16, "moe_shared_expert_intermediate_size": 32, "moe_latent_size": 24,
+        "n_shared_experts": 1, "routed_scaling_factor": 1.5, "n_group": 1, "topk_group": 1, "time_step_min": 1e-12,
+        "intermediate_size": 32, "head_dim": 8, "pad_token_id": 0},
+        {"published": {"num_hidden_layers": 8, "hybrid_override_pattern": "MEM*-M*E"}}),
     # Layers of both kinds and with limits of both kinds, each of them felt.
     "step3p5": ("Step3p7Text", {
         "num_hidden_layers": 3, "num_key_value_heads": None, "num_attention_groups": 4, "num_attention_heads": 8,
@@ -204,21 +257,40 @@ def step_tensors(tensors):
     return out
 
 
+def minimax_m3_tensors(tensors):
+    out = {}
+    for key, tensor in one_tensor_per_expert(tensors, mixtral=True).items():
+        key = key.replace("gate.e_score", "e_score").replace(".indexer.", ".index_")
+        key = key.replace("mlp.shared_experts.", "block_sparse_moe.shared_experts.")
+        if "gate_up_proj" in key:
+            for part, rows in zip(("gate_proj", "up_proj"), tensor.chunk(2)):
+                out[key.replace("gate_up_proj", part)] = rows
+        else:
+            out[key] = tensor
+    return out
+
+
+HUB_TENSORS = {"Step3p5ForCausalLM": step_tensors, "MiniMaxM3SparseForCausalLM": minimax_m3_tensors}
+
+
 def make_model(name):
     kind, changes, stored = MODELS[name]
     words = {key: value for key, value in {**COMMON, **changes}.items() if value is not None or key == "q_lora_rank"}
-    config = getattr(transformers, kind + "Config", None) or getattr(transformers.models.step3p7, kind + "Config")
+    config = getattr(transformers, kind + "Config", None) or getattr(transformers.models.step3p7, kind + "Config", None) \
+        or getattr(transformers.models.minimax_m3_vl, kind + "Config")
     config = config(**words)
     config._attn_implementation = "eager"
     config._experts_implementation = "eager"
-    if "hub" in stored:
+    if kind.startswith("Step"):
         model = TextAndHead(config, getattr(transformers.models.step3p7.modeling_step3p7, kind + "Model"))
-        model.words = words
+    elif kind.startswith("MiniMaxM3"):
+        model = transformers.models.minimax_m3_vl.modeling_minimax_m3_vl.MiniMaxM3VLForCausalLM(config)
     else:
         model = getattr(transformers, kind.removesuffix("Text") + "ForCausalLM")(config)
+    model.words = words
     model = model.to(torch.float32).eval()
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
-    gemma = kind.startswith(("Gemma2", "Gemma3", "Step"))  # norms are stored less 1
+    gemma = kind.startswith(("Gemma2", "Gemma3", "Step", "MiniMaxM3"))  # norms are stored less 1
     large_embedding = kind.startswith("Gemma")
     hybrid = kind.startswith(("Qwen3Next", "Qwen3_5"))
 
@@ -228,6 +300,8 @@ def make_model(name):
             if "norm" in key:
                 return 0.2 * normal + (0 if gemma or hybrid and "linear_attn" not in key else 1)
             return 0.3 * normal if "sinks" not in key else normal
+        if "correction_bias" in key:  # ERNIE's, of one row, which softmax scores meet
+            return 0.1 * normal
         if "embed" in key or "lm_head" in key:
             # Where the head is the embedding, a large one says the last token again and again.
             tied = config.tie_word_embeddings
@@ -303,14 +377,14 @@ def one_tensor_per_expert(tensors, mixtral):
 
 def publish(folder, words):
     """Where Transformers writes other keys and names than published checkpoints have: the heads of single layers, the
-    context of Kimi Linear, and its dense MLPs, which it calls as the experts."""
+    context of Kimi Linear, and its dense MLPs, which it calls as the experts; the blocks of Nemotron-H."""
     path = os.path.join(folder, "model.safetensors")
     tensors = {re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", key): tensor
                for key, tensor in safetensors.torch.load_file(path).items()}
     safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
     with open(os.path.join(folder, "config.json")) as file:
         config = json.load(file)
-    for key in ("model_max_length", "per_layer_config"):
+    for key in ("model_max_length", "per_layer_config", "layers_block_type"):
         config.pop(key, None)
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump({**config, **words}, file, indent=1)
@@ -322,12 +396,13 @@ def save(model, name, folder):
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     if "hub" in stored:
-        tensors = step_tensors({key: value.to(dtype).contiguous() for key, value in model.state_dict().items()})
+        tensors = {key: value.to(dtype).contiguous() for key, value in model.state_dict().items()}
+        tensors = HUB_TENSORS[stored["hub"]](tensors)
         tensors = {key: value.contiguous() for key, value in tensors.items()}
         safetensors.torch.save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         with open(os.path.join(folder, "config.json"), "w") as file:
-            json.dump({"architectures": [stored["hub"]], **model.words, "dtype": str(dtype).removeprefix("torch.")},
-                      file, indent=1)
+            json.dump({"architectures": [stored["hub"]], **model.words, **stored.get("published", {}),
+                       "dtype": str(dtype).removeprefix("torch.")}, file, indent=1)
     elif stored.get("classic") or stored.get("fused") or "quantise" in stored:
         config = json.loads(model.config.to_json_string(use_diff=False))
         config = {key: value for key, value in config.items() if not key.startswith("_")}
@@ -350,7 +425,7 @@ def save(model, name, folder):
     else:
         model.to(dtype).save_pretrained(folder, max_shard_size="100KB" if stored.get("shards") else "1GB")
         model.to(torch.float32)
-    if "published" in stored:
+    if "published" in stored and "hub" not in stored:
         publish(folder, stored["published"])
     for extra in ("generation_config.json",):
         path = os.path.join(folder, extra)

@@ -24,7 +24,8 @@ void read_ernie(const ConfigReader& config, ModelConfig& model) {
   moe.top_k = config.number("moe_k", 1, kMostExperts);
   moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidestExpert);
   moe.num_shared_experts = config.number_or("moe_num_shared_experts", 0, 0);
-  moe.normalize_weights = true;
+  moe.normalize_weights = moe.softmax_bias = true;
+  model.names.renamed = {{"mlp.gate.e_score_correction_bias", "mlp.moe_statics.e_score_correction_bias"}};
   const std::uint32_t first = config.number_or("moe_layer_start_index", model.num_layers, 0);
   const std::uint32_t step = config.number_or("moe_layer_interval", 1);
   const bool to_end = !config.has("moe_layer_end_index") || config.json()["moe_layer_end_index"] == -1;
@@ -33,11 +34,10 @@ void read_ernie(const ConfigReader& config, ModelConfig& model) {
     model.layers[i].moe = (i - first) % step == 0;
 }
 
-constexpr ArchitectureFacts kErnieFacts = {.priced_only = true};
 constexpr std::array<Architecture, 3> kErnieArchitectures = {{
-    {.name = "Ernie4_5_MoeForCausalLM", .facts = kErnieFacts},
-    {.name = "Ernie4_5_ForCausalLM", .facts = kErnieFacts},
-    {.name = "Ernie4_5ForCausalLM", .facts = kErnieFacts},
+    {.name = "Ernie4_5_MoeForCausalLM"},
+    {.name = "Ernie4_5_ForCausalLM"},
+    {.name = "Ernie4_5ForCausalLM"},
 }};
 
 }  // namespace

@@ -2,6 +2,7 @@
 // are chosen by sigmoids after a dense layer.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "rank/config/config_parts.h"
 #include "rank/config/families.h"
@@ -48,25 +49,47 @@ void read_hunyuan_experts(const ConfigReader& config, ModelConfig& model) {
   for (std::uint32_t i = dense; i < model.num_layers; ++i) model.layers[i].moe = true;
 }
 
+// DynamicNTKAlphaRotaryEmbedding: rope type "dynamic" with an alpha, whose base is larger at any length.
+void read_alpha(const ConfigReader& config, ModelConfig& model) {
+  const char* key = config.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  RopeConfig& rope = model.ropes.front();
+  if (!config.has(key) || rope.type != RopeType::kDynamic) return;
+  const ConfigReader scaling(config.json()[key], config.where() + ": rope parameters");
+  if (!scaling.has("alpha")) return;
+  const double dim = model.head_dim;
+  rope.type = RopeType::kDefault;
+  rope.theta *= std::pow(scaling.real("alpha", 1, 1, 1e9), dim / (dim - 2));
+}
+
 void read_hunyuan(const ConfigReader& config, ModelConfig& model) {
   const bool v3 = model.architecture == "HYV3ForCausalLM";
   if (config.flag("use_cla", false) && config.number_or("cla_share_factor", 1) > 1)
     throw_user_error("{}: key \"use_cla\" is true: layers that take the keys of others are not simulated",
                      config.where());
-  model.qkv_bias = config.flag("attention_bias", false);
+  model.qkv_bias = model.o_bias = config.flag("attention_bias", false);
   model.rms_norm_eps = config.real("rms_norm_eps", 1e-5, 0, 1);
   model.qk_norm = config.flag(v3 ? "qk_norm" : "use_qk_norm", v3);
+  model.qk_norm_rotated = !v3;
+  model.names.router = v3 ? "router.gate" : "gate.wg";
+  model.names.shared = "shared_mlp.";
+  if (v3) {
+    model.names.renamed = {{"mlp.router.gate.e_score_correction_bias", "mlp.expert_bias"}};
+  } else {
+    model.names.renamed = {{"self_attn.q_norm", "self_attn.query_layernorm"},
+                           {"self_attn.k_norm", "self_attn.key_layernorm"}};
+  }
   model.activation = read_activation(config, "hidden_act", "silu");
   read_layers(config, model);
   read_rope(config, model, {.theta = v3 ? 11158840.0 : 10000.0});
+  read_alpha(config, model);
   const bool experts = config.has("num_experts") && same_in_layers(config, "num_experts", 1) > 1;
   if (experts && model.architecture != "HunYuanDenseV1ForCausalLM") read_hunyuan_experts(config, model);
 }
 
 constexpr std::array<Architecture, 3> kHunyuanArchitectures = {{
-    {.name = "HunYuanMoEV1ForCausalLM", .facts = {.priced_only = true}},
-    {.name = "HunYuanDenseV1ForCausalLM", .facts = {.priced_only = true}},
-    {.name = "HYV3ForCausalLM", .facts = {.fp32_router = 1, .priced_only = true}},
+    {.name = "HunYuanMoEV1ForCausalLM"},
+    {.name = "HunYuanDenseV1ForCausalLM"},
+    {.name = "HYV3ForCausalLM", .facts = {.fp32_router = 1}},
 }};
 
 }  // namespace

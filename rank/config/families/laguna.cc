@@ -30,7 +30,9 @@ void read_laguna_gates(const ConfigReader& config, ModelConfig& model) {
 void read_laguna(const ConfigReader& config, ModelConfig& model) {
   model.activation = read_activation(config, "hidden_act", "silu");
   model.qkv_bias = config.flag("attention_bias", false);
-  model.qk_norm = true;
+  model.qk_norm = model.softplus_gates = model.names.gates_apart = true;
+  model.names.shared = "shared_expert.";
+  model.names.renamed = {{"mlp.gate.e_score_correction_bias", "mlp.experts.e_score_correction_bias"}};
   read_layers(config, model);
   read_laguna_gates(config, model);
   const std::vector<std::uint32_t> heads = read_numbers(config, "num_attention_heads_per_layer", 1U << 14);
@@ -61,6 +63,9 @@ void read_laguna(const ConfigReader& config, ModelConfig& model) {
   moe.scoring = config.text("moe_router_score_func", "sigmoid") == "sigmoid" ? ExpertScoring::kSigmoid
                                                                              : ExpertScoring::kSqrtSoftplus;
   moe.normalize_weights = true;
+  if (config.real("moe_router_logit_softcapping", 0, 0, 1e6) > 0)
+    throw_user_error("{}: key \"moe_router_logit_softcapping\" must be 0, no other is simulated",
+                     config.where());
   moe.routed_scaling_factor = config.real("moe_routed_scaling_factor", 1, 1e-3, 1e3);
   const std::vector<bool> sparse =
       config.has("mlp_layer_types")
@@ -72,7 +77,7 @@ void read_laguna(const ConfigReader& config, ModelConfig& model) {
 
 constexpr std::array<Architecture, 1> kLagunaArchitectures = {{
     {.name = "LagunaForCausalLM",
-     .facts = {.data_parallel_attention = true, .pipeline = true, .fp32_router = 1, .priced_only = true}},
+     .facts = {.data_parallel_attention = true, .pipeline = true, .fp32_router = 1}},
 }};
 
 }  // namespace

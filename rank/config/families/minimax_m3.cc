@@ -6,7 +6,9 @@
 // configuration_minimax_m3_vl.py, whose keys a config may have, too.
 #include <array>
 #include <string>
+#include <utility>
 
+#include "proto/base/text.h"
 #include "rank/config/config_parts.h"
 #include "rank/config/families.h"
 
@@ -34,6 +36,12 @@ void read_chosen_blocks(const ConfigReader& config, ModelConfig& model) {
   indexer.head_dim = sparse.number("sparse_index_dim", 2, 1024);
   indexer.block = sparse.number("sparse_block_size", 1, 1U << 16);
   indexer.top_k = indexer.block * sparse.number("sparse_topk_blocks", 1, 1U << 12);
+  indexer.local_blocks = sparse.number_or("sparse_local_block", 1, 0);
+  if (sparse.number_or("sparse_init_block", 0, 0) > 0 || sparse.text("sparse_score_type", "max") != "max")
+    throw_user_error(
+        "{}: keys \"sparse_init_block\" and \"sparse_score_type\" must be 0 and \"max\", nothing else is "
+        "simulated",
+        sparse.where());
   if (indexer.num_heads != model.num_key_value_heads)
     throw_user_error(
         "{}: sparse_num_index_heads {} is not num_key_value_heads {}, and nothing else has a price",
@@ -78,6 +86,13 @@ void read_minimax_m3(const ConfigReader& config, ModelConfig& model) {
   moe.scoring = ExpertScoring::kSigmoid;
   moe.normalize_weights = true;
   moe.routed_scaling_factor = config.real("routed_scaling_factor", 1, 1e-3, 1e3);
+  for (const auto& [key, value] : {std::pair("swiglu_alpha", 1.702), {"swiglu_limit", 7.0}}) {
+    if (config.real(key, value, 0, 1e6) != value)
+      throw_user_error("{}: key \"{}\" must be {}", config.where(), key, format_real(value));
+  }
+  model.names.renamed = {
+      {"block_sparse_moe.gate.e_score_correction_bias", "block_sparse_moe.e_score_correction_bias"},
+      {"mlp.shared_experts.", "block_sparse_moe.shared_experts."}};
   const std::vector<bool> routes = named_layers(config, "moe_layer_freq", model.num_layers);
   for (std::uint32_t i = 0; i < model.num_layers; ++i) model.layers[i].moe = routes[i];
   model.intermediate_size = config.number("dense_intermediate_size", 1, kWidestExpert);

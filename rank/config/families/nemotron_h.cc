@@ -55,6 +55,7 @@ void read_mamba2(const ConfigReader& config, ModelConfig& model) {
   if (linear.num_value_heads % linear.num_key_heads != 0)
     throw_user_error("{}: mamba_num_heads {} is not a multiple of n_groups {}", config.where(),
                      linear.num_value_heads, linear.num_key_heads);
+  linear.conv_bias = config.flag(config.has("mamba_conv_bias") ? "mamba_conv_bias" : "use_conv_bias", true);
   if (config.text("mamba_ssm_dtype", "float32") != "float32") linear.state_bytes = 2;
 }
 
@@ -64,6 +65,12 @@ void read_nemotron_experts(const ConfigReader& config, ModelConfig& model) {
   moe.top_k = config.number("num_experts_per_tok", 1, kMostExperts);
   moe.intermediate_size = config.number("moe_intermediate_size", 1, kWidestExpert);
   moe.latent_size = config.number_or("moe_latent_size", 0, 0);
+  moe.num_groups = config.number_or("n_group", 1);
+  moe.topk_groups = config.number_or("topk_group", 1);
+  moe.group_score_top2 = true;
+  if (moe.num_experts % moe.num_groups != 0 || moe.topk_groups > moe.num_groups)
+    throw_user_error("{}: n_group {} and topk_group {} do not divide {} experts into groups", config.where(),
+                     moe.num_groups, moe.topk_groups, moe.num_experts);
   moe.scoring = ExpertScoring::kSigmoid;
   moe.normalize_weights = config.flag("norm_topk_prob", true);
   moe.routed_scaling_factor = config.real("routed_scaling_factor", 1, 1e-3, 1e3);
@@ -83,13 +90,24 @@ void read_nemotron_h(const ConfigReader& config, ModelConfig& model) {
     throw_user_error("{}: key \"mlp_hidden_act\" is \"{}\"; it must be relu2", config.where(),
                      act.substr(0, 40));
   model.layers.clear();
+  model.names.blocks = true;
+  model.names.renamed = {{"model.embed_tokens", "backbone.embeddings"},
+                         {"model.norm", "backbone.norm_f"},
+                         {"model.layers.", "backbone.layers."},
+                         {".input_layernorm", ".norm"},
+                         {".post_attention_layernorm", ".norm"},
+                         {".self_attn.", ".mixer."},
+                         {".mlp.", ".mixer."}};
   bool experts = false;
+  std::uint32_t place = 0;
   for (const char block : read_blocks(config)) {
+    const std::uint32_t at = place++;
     const bool mixes = block == 'M' || block == '*';
     if (mixes) {
       LayerConfig& layer = model.layers.emplace_back();
       layer.linear = block == 'M';
       layer.bare = true;
+      layer.block = at;
       layer.rope = LayerConfig::kNoRope;
       model.linear.num_layers += layer.linear ? 1 : 0;
       continue;
@@ -113,8 +131,7 @@ constexpr std::array<Architecture, 1> kNemotronHArchitectures = {{
     {.name = "NemotronHForCausalLM",
      .facts = {.trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
                .biased_grouped_topk = true,
-               .fp32_router = 1,
-               .priced_only = true}},
+               .fp32_router = 1}},
 }};
 
 }  // namespace

@@ -73,12 +73,17 @@ TEST(GoldenModels, ThereIsOneOfEachArchitecture) {
   for (const std::string& name : model_names())
     seen.push_back(load_model_config(std::string(TPSIM_MODELS) + "/" + name).architecture);
   for (const char* wanted :
-       {"LlamaForCausalLM",      "Qwen2ForCausalLM",      "Qwen3ForCausalLM",       "MistralForCausalLM",
-        "Gemma2ForCausalLM",     "Gemma3ForCausalLM",     "MixtralForCausalLM",     "Qwen3MoeForCausalLM",
-        "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM",
-        "GptOssForCausalLM",     "Llama4ForCausalLM",     "Glm4MoeForCausalLM",     "MiniMaxM2ForCausalLM",
-        "Phi3ForCausalLM",       "Qwen3NextForCausalLM",  "Qwen3_5MoeForCausalLM",  "Step3p5ForCausalLM",
-        "Lfm2ForCausalLM",       "Lfm2MoeForCausalLM",    "KimiLinearForCausalLM",  "Gemma4ForCausalLM"}) {
+       {"LlamaForCausalLM",        "Qwen2ForCausalLM",        "Qwen3ForCausalLM",
+        "MistralForCausalLM",      "Gemma2ForCausalLM",       "Gemma3ForCausalLM",
+        "MixtralForCausalLM",      "Qwen3MoeForCausalLM",     "DeepseekV2ForCausalLM",
+        "DeepseekV3ForCausalLM",   "DeepseekV32ForCausalLM",  "GlmMoeDsaForCausalLM",
+        "GptOssForCausalLM",       "Llama4ForCausalLM",       "Glm4MoeForCausalLM",
+        "MiniMaxM2ForCausalLM",    "Phi3ForCausalLM",         "Qwen3NextForCausalLM",
+        "Qwen3_5MoeForCausalLM",   "Step3p5ForCausalLM",      "Lfm2ForCausalLM",
+        "Lfm2MoeForCausalLM",      "KimiLinearForCausalLM",   "Gemma4ForCausalLM",
+        "Ernie4_5ForCausalLM",     "Ernie4_5_MoeForCausalLM", "HunYuanDenseV1ForCausalLM",
+        "HunYuanMoEV1ForCausalLM", "HYV3ForCausalLM",         "Glm4MoeLiteForCausalLM",
+        "LagunaForCausalLM",       "NemotronHForCausalLM",    "MiniMaxM3SparseForCausalLM"}) {
     EXPECT_NE(std::find(seen.begin(), seen.end(), wanted), seen.end()) << wanted;
   }
 }
