@@ -224,8 +224,8 @@ class Processes(Numeric):
     """The same under mpirun."""
 
     def test_each_number_of_processes(self):
-        """Of all models with `launch/test --long`; else of one in three."""
-        for model in share(models(), 0, 3):
+        """Of all models with `launch/test --long`; else of one in four."""
+        for model in share(models(), 0, 4):
             with self.subTest(model=model):
                 self.check_reference(model, "--tp", "8", processes=8)
         for processes in (1, 2, 4):
@@ -524,8 +524,8 @@ class Speculative(Numeric):
 
 class Verify(Numeric):
     def test_every_model(self):
-        """Of all models with `launch/test --long`; else of one in three."""
-        chosen = share(models(), 1, 3)
+        """Of all models with `launch/test --long`; else of one in four."""
+        chosen = share(models(), 1, 4)
         for model in chosen:
             with self.subTest(model=model):
                 done = self.tpsim("verify", "--model-path", os.path.join(MODELS, model), "--tp", "8",
