@@ -520,6 +520,8 @@ class Speculative(Numeric):
         base = ["generate", "--model-path", os.path.join(MODELS, "llama"), "--prompt-ids", "1"]
         self.assert_refused([*base, *self.NGRAM, "--attention-backend", "torch_native"], "does not verify drafts")
         self.assert_refused([*base, *self.NGRAM, "--speculative-accept-rates", "0.5"], "verify drafts themselves")
+        self.assert_refused(["generate", "--prompt-ids", "1", "--model-path", os.path.join(MODELS, "minimax-m3"),
+                             *self.NGRAM], "trees of drafts over the chosen blocks of minimax-m3")
 
 
 class Verify(Numeric):
