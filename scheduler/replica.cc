@@ -7,6 +7,13 @@
 #include <utility>
 
 namespace tpsim::scheduler {
+namespace {
+
+bool takes_snapshots(const proto::ForwardBatch& batch) {
+  return batch.state_snapshot_rows_size() > 0 || std::ranges::any_of(batch.dp_batches(), takes_snapshots);
+}
+
+}  // namespace
 
 Replica::Replica(const SchedulerConfig& config, const FrontEndConfig& front_end, Executor& executor,
                  ReplicaEvents& events)
@@ -193,6 +200,14 @@ void Replica::step_overlap() {
   if (pending_.batch != nullptr) {
     now_ = std::max(now_, pending_.end);
     look_ = std::max(look_, pending_.end);
+    // A snapshot that the radix cache takes over is read by the host (mem_cache/memory_pool.py: `.item()` of
+    // the donated slot), on a stream that stands behind the pass launched meanwhile (managers/scheduler.py:
+    // _apply_war_barrier; graphs of decodes have an event of their own). Met by a server of 0.5.16: first
+    // tokens of Qwen3.5 come when the next prefill ends.
+    if (pending_.snapshots && launched.fenced) {
+      now_ = std::max(now_, launched.end);
+      look_ = std::max(look_, now_);
+    }
     if (batch != nullptr) host_.launch_queue_delay += now_ - std::max(launched.issued, pending_.end);
     finish(pending_);
   } else if (batch == nullptr) {
@@ -287,7 +302,13 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
   }
   record_step(batch, times, gpu_seconds);
   if (config_.check_invariants) schedulers_.check_invariants();
-  return {&batch, gpu_free_, returned, issued};
+  const bool prefills = batch.extend_requests > 0;
+  return {&batch,
+          gpu_free_,
+          returned,
+          issued,
+          prefills && takes_snapshots(message_),
+          prefills || batch.capture_bucket == 0};
 }
 
 double Replica::compile_seconds(const LockstepBatch& batch) {

@@ -139,10 +139,12 @@ class Replica {
   struct Launched {
     LockstepBatch* batch = nullptr;
     double end = 0;
-    double returned = 0;  // when the scheduler's thread has issued it and goes on
-    double issued = 0;    // the same had the device's queue room for all
+    double returned = 0;     // when the scheduler's thread has issued it and goes on
+    double issued = 0;       // the same had the device's queue room for all
+    bool snapshots = false;  // a prefill that leaves snapshots of states to the radix cache
+    bool fenced = false;  // not a graph of decodes: what the scheduler's stream does next waits for its end
 
-    auto state() { return std::tie(batch, end, returned, issued); }
+    auto state() { return std::tie(batch, end, returned, issued, snapshots, fenced); }
   };
 
   struct Cancelled {

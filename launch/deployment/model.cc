@@ -44,7 +44,7 @@ bool appends_shared_experts(const rank::ModelConfig& model, const scheduler::Rel
 // --load-format dummy only, so that is what such a folder stands for unless the user says otherwise.
 void resolve_routing(const ServerArgs& args, const rank::ModelConfig& model, Weights& weights) {
   if (args.numeric() || args.parallel.expert_distribution) return;
-  if (!rank::dummy_weights_share_experts(model)) return;
+  if (!rank::dummy_weights_share_experts(model, args.sglang_release.rules.deepseek_routes_in_fp32)) return;
   const std::uint32_t top_k = model.moe.top_k;
   if (!args.load_format && holds_no_weights(args.model_path)) {
     say(weights.warnings,

@@ -59,10 +59,10 @@ constexpr double kEagerLaunch = 264.0 / 1024;
 
 }  // namespace
 
-bool dummy_weights_share_experts(const ModelConfig& model) {
+bool dummy_weights_share_experts(const ModelConfig& model, bool fp32_router) {
   if (model.moe.num_layers == 0) return false;
   return model.moe.router_bias || model.moe.scoring == ExpertScoring::kSigmoid ||
-         (model.facts.grouped_topk && model.moe.scoring == ExpertScoring::kSoftmaxThenTopK);
+         (!fp32_router && model.facts.grouped_topk && model.moe.scoring == ExpertScoring::kSoftmaxThenTopK);
 }
 
 ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile,

@@ -37,8 +37,9 @@ namespace tpsim::rank {
 // a bias (gpt-oss) chooses by it alone: dummy weights are within 1e-3, those of the norm before it, too, so
 // that what the products add is a thirtieth of a bias; so does one that scores by sigmoid and chooses with a
 // correction bias (servers of GLM-4.5-Air and MiniMax-M2 on an H200: 64 requests take as long as one would
-// with its 8 experts). Routers that score in fp32 without a bias spread their tokens.
-bool dummy_weights_share_experts(const ModelConfig& model);
+// with its 8 experts). Routers that score in fp32 without a bias spread their tokens; `fp32_router`:
+// DeepSeek's does (a server of 0.5.16).
+bool dummy_weights_share_experts(const ModelConfig& model, bool fp32_router);
 
 class ModeledForward : public RankModel {
  public:

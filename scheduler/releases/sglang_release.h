@@ -178,6 +178,9 @@ struct ReleaseRules {
   // Where nothing is said the radix cache keeps snapshots of gated delta-net states (extra_buffer); before,
   // states at the end of a sequence only, without overlap scheduling (no_buffer).
   bool snapshots_states = false;
+
+  // DeepSeek's router multiplies into fp32, so that dummy weights do not send all tokens to the same experts.
+  bool deepseek_routes_in_fp32 = false;
   // Without them speculation is refused beside cached states; before, the radix cache was turned off.
   bool cached_states_refuse_speculation = false;
   // Classes whose cached states turn overlap scheduling off

@@ -71,7 +71,7 @@ def flags(info):
     for name, default in FLAGS.items():
         value, word = info.get(name), "--" + name.replace("_", "-")
         # DP attention divides the chunk between its ranks, and turns piecewise graphs off, by itself.
-        if value == default or (info.get("enable_dp_attention") and name in ("chunked_prefill_size",
+        if value is None or value == default or (info.get("enable_dp_attention") and name in ("chunked_prefill_size",
                                                                              "disable_piecewise_cuda_graph")):
             continue
         given.append(word if value is True else f"{word} {shlex.quote(str(value))}")
@@ -114,6 +114,8 @@ def main():
                 logged += [[name, load, *row] for row in rows]
         servers.append(dict({"server": name, "model_path": model, "memory_usage_gb": own.get("memory_usage")},
                             **{key: info.get(key) for key in KEPT}))
+        if servers[-1]["cuda_graph_max_bs"] is None:  # the name until 0.5.14
+            servers[-1]["cuda_graph_max_bs"] = info.get("cuda_graph_max_bs_decode")
     os.makedirs(folder, exist_ok=True)
     write(f"{folder}/requests.csv.gz", REQUESTS, requests)
     write(f"{folder}/batches.csv.gz", BATCHES, logged)

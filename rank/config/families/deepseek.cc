@@ -109,13 +109,19 @@ constexpr ArchitectureFacts facts_of(std::uint8_t fuses_all_reduces,
   if (fact != nullptr) facts.*fact = true;
   return facts;
 }
+// models/glm4_moe_lite.py: Glm4MoeLiteGate.
+constexpr ArchitectureFacts facts_of_lite() {
+  ArchitectureFacts facts = facts_of(2);
+  facts.fp32_router = 2;
+  return facts;
+}
 constexpr std::array<Architecture, 8> kDeepseekArchitectures = {{
     {.name = "DeepseekV2ForCausalLM",
      .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .grouped_topk = true}},
     {.name = "DeepseekV3ForCausalLM", .facts = facts_of(1, &ArchitectureFacts::may_prefill_eagerly)},
     {.name = "DeepseekV32ForCausalLM", .facts = facts_of(4)},
     {.name = "GlmMoeDsaForCausalLM", .facts = facts_of(4, &ArchitectureFacts::glm_sparse)},
-    {.name = "Glm4MoeLiteForCausalLM", .facts = facts_of(2)},
+    {.name = "Glm4MoeLiteForCausalLM", .facts = facts_of_lite()},
     {.name = "KimiK25ForConditionalGeneration",
      .facts = facts_of(3, &ArchitectureFacts::may_prefill_eagerly)},
     {.name = "DeepseekForCausalLM", .facts = {.priced_only = true}},

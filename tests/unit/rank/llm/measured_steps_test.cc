@@ -133,7 +133,7 @@ TEST(MeasuredMlaSteps, DecodeWithGraphs) {
   };
   const proto::HardwareProfile profile = load_hardware("h200-sxm");
   const ModelConfig model = load_model_config("deepseek-v2-lite");
-  ASSERT_TRUE(dummy_weights_share_experts(model));
+  ASSERT_TRUE(dummy_weights_share_experts(model, false));
   for (const Case& c :
        {Case{"fa3", 1, 1088, 3.525}, Case{"fa3", 8, 1090, 3.722}, Case{"fa3", 16, 1152, 3.857},
         Case{"fa3", 32, 4224, 5.119}, Case{"fa3", 64, 560, 5.266}, Case{"fa3", 96, 560, 5.545},
@@ -182,7 +182,7 @@ class MeasuredGptOss : public ::testing::Test {
 };
 
 TEST_F(MeasuredGptOss, Decode) {
-  ASSERT_TRUE(dummy_weights_share_experts(model_));
+  ASSERT_TRUE(dummy_weights_share_experts(model_, false));
   struct Case {
     std::uint32_t requests, kv;
     double ms;
