@@ -237,6 +237,33 @@ TEST(Engine, AFirstTokenWaitsUntilThePrefillBehindItsOwnIsIssued) {
   expect(first_tokens(0.005, 600), 0.020, 0.040);
 }
 
+// A snapshot of states that the radix cache takes over is read by the host behind the pass launched
+// meanwhile: a server of SGLang 0.5.16 with Qwen3.5 sends first tokens when the next prefill has run.
+TEST(Engine, AFirstTokenThatLeavesASnapshotWaitsForThePrefillBehindIt) {
+  SchedulerConfig config = small_config();
+  config.disable_overlap_schedule = false;
+  config.disable_radix_cache = false;
+  config.chunked_prefill_size = 1024;
+  config.max_running_requests = 4;
+  config.cuda_graph_bs = {1, 2, 4};
+  Workload workload;
+  workload.requests.push_back(request(0, 1000, 1024, 3));
+  workload.requests.push_back(request(0, 5000, 1024, 3));  // passes of 20.24 ms each
+  const auto first_tokens = [&] {
+    FakeExecutor executor;
+    RecordingObserver observer;
+    run(config, workload, executor, observer);
+    std::array<double, 2> seen{};
+    for (const RequestRecord& record : observer.requests) seen[record.id] = record.first_token_time;
+    return seen;
+  };
+  EXPECT_NEAR(first_tokens()[0], 0.02024, 1e-12);
+  EXPECT_NEAR(first_tokens()[1], 0.04048, 1e-12);
+  config.states = {.slots = 20, .tracking_slots = 2};
+  EXPECT_NEAR(first_tokens()[0], 0.04048, 1e-12);
+  EXPECT_NEAR(first_tokens()[1], 0.04048, 1e-12);  // nothing but a graph of decodes is behind it
+}
+
 TEST(Engine, SharedPrefixIsComputedOnce) {
   FakeExecutor executor;
   RecordingObserver observer;
