@@ -47,6 +47,8 @@ scheduler::RouterConfig router_config(const RouterArgs& router, std::uint32_t se
   config.balance_rel_threshold = router.balance_rel_threshold.value_or(config.balance_rel_threshold);
   config.eviction_interval = router.eviction_interval_secs.value_or(60);
   if (router.max_tree_size) config.max_tree_tokens = *router.max_tree_size / kCharactersPerToken;
+  config.assignment_mode = router.assignment_mode.value_or(config.assignment_mode);
+  config.max_idle = router.max_idle_secs.value_or(config.max_idle);
   config.seed = seed;
   return config;
 }
@@ -104,6 +106,8 @@ void write_router(const RouterChoice& router, Rows& rows) {
 
 void write_router(const scheduler::RouterConfig& config, Rows& rows) {
   rows["router_policy"] = to_string(config.policy);
+  if (config.policy == scheduler::RouterPolicy::kManual)
+    rows["router_assignment_mode"] = to_string(config.assignment_mode);
   if (config.policy != scheduler::RouterPolicy::kCacheAware) return;
   rows["router_cache_threshold"] = format_real(config.cache_threshold);
   rows["router_balance_abs_threshold"] = std::to_string(config.balance_abs_threshold);

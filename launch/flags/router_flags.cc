@@ -9,36 +9,52 @@
 namespace tpsim::launch {
 namespace {
 
-constexpr std::array<Named<scheduler::RouterPolicy>, 6> kPolicies = {{
+constexpr std::array<Named<scheduler::RouterPolicy>, 7> kPolicies = {{
     {"random", scheduler::RouterPolicy::kRandom},
     {"round_robin", scheduler::RouterPolicy::kRoundRobin},
     {"power_of_two", scheduler::RouterPolicy::kPowerOfTwo},
     {"cache_aware", scheduler::RouterPolicy::kCacheAware},
+    {"manual", scheduler::RouterPolicy::kManual},
     {"total_requests", scheduler::RouterPolicy::kTotalRequests},
     {"total_tokens", scheduler::RouterPolicy::kTotalTokens},
 }};
+constexpr std::array<Named<scheduler::AssignmentMode>, 2> kAssignments = {{
+    {"random", scheduler::AssignmentMode::kRandom},
+    {"min_load", scheduler::AssignmentMode::kMinLoad},
+}};
+
+FlagSet::ReadValue assignment(std::optional<scheduler::AssignmentMode>& target) {
+  return [&target](std::string_view flag, const std::string& value) {
+    if (value == "min_group")
+      throw_user_error("{} {}: sessions in flight of a replica are not counted; use random or min_load", flag,
+                       value);
+    choice(kAssignments, target)(flag, value);
+  };
+}
 
 }  // namespace
 
 FlagSet::ReadValue router_policy(std::optional<scheduler::RouterPolicy>& target) {
   return [&target](std::string_view flag, const std::string& value) {
-    for (const std::string_view known : {"manual", "bucket", "consistent_hashing", "prefix_hash"}) {
+    for (const std::string_view known : {"bucket", "consistent_hashing", "prefix_hash"}) {
       if (value == known)
-        throw_user_error("{} {}: is not simulated; use random, round_robin, power_of_two or cache_aware",
-                         flag, value);
+        throw_user_error(
+            "{} {}: is not simulated; use random, round_robin, power_of_two, cache_aware or manual", flag,
+            value);
     }
-    check_word(flag, value, {"random", "round_robin", "power_of_two", "cache_aware"});
+    check_word(flag, value, {"random", "round_robin", "power_of_two", "cache_aware", "manual"});
     choice(kPolicies, target)(flag, value);
   };
 }
 
 void declare_router(FlagSet& flags, RouterArgs& args, const std::string& prefix) {
   const std::string dashes = "--" + prefix;
-  flags.add_value(
-      dashes + "policy", "POLICY",
-      "of SGLang's router before --dp-size replicas: random, round_robin, power_of_two or cache_aware "
-      "(default: no router, one server's --load-balance-method)",
-      router_policy(args.policy));
+  flags.add_value(dashes + "policy", "POLICY",
+                  "of SGLang's router before --dp-size replicas: random, round_robin, power_of_two, "
+                  "cache_aware or manual "
+                  "(a conversation stays where its first request went) "
+                  "(default: no router, one server's --load-balance-method)",
+                  router_policy(args.policy));
   flags.add_value(dashes + "cache-threshold", "SHARE",
                   "of a prompt: cache_aware sends it where more than this was sent before (default 0.3)",
                   real(args.cache_threshold, 0, true, 1, true));
@@ -51,8 +67,16 @@ void declare_router(FlagSet& flags, RouterArgs& args, const std::string& prefix)
                   "likewise: the busiest to the least busy (default 1.5)",
                   real(args.balance_rel_threshold, 0, true, 1e6, true));
   flags.add_value(dashes + "eviction-interval-secs", "S",
-                  "seconds between two evictions from the router's tree of prompts, 0: none (default 60)",
+                  "seconds between two evictions from what the router remembers of prompts (cache_aware) or "
+                  "conversations (manual), 0: none (default 60)",
                   count(args.eviction_interval_secs, 0));
+  flags.add_value(dashes + "assignment-mode", "MODE",
+                  "manual: where a new conversation goes, random or min_load, the replica with the fewest "
+                  "requests in flight (default random)",
+                  assignment(args.assignment_mode));
+  flags.add_value(dashes + "max-idle-secs", "S",
+                  "manual: idle seconds after which an eviction forgets a conversation (default 14400)",
+                  count(args.max_idle_secs, 0));
   flags.add_value(
       dashes + "max-tree-size", "CHARACTERS",
       "that an eviction leaves each replica in that tree, four of them a token (default 67108864)",
@@ -72,9 +96,12 @@ std::string_view RouterArgs::given() const {
   if (balance_abs_threshold) return "--router-balance-abs-threshold";
   if (balance_rel_threshold) return "--router-balance-rel-threshold";
   if (eviction_interval_secs) return "--router-eviction-interval-secs";
+  if (assignment_mode) return "--router-assignment-mode";
+  if (max_idle_secs) return "--router-max-idle-secs";
   return max_tree_size ? "--router-max-tree-size" : "";
 }
 
 std::string_view to_string(scheduler::RouterPolicy policy) { return name_of(kPolicies, policy); }
+std::string_view to_string(scheduler::AssignmentMode mode) { return name_of(kAssignments, mode); }
 
 }  // namespace tpsim::launch

@@ -20,6 +20,8 @@ struct RouterArgs {
   std::optional<double> balance_rel_threshold;
   std::optional<std::uint32_t> eviction_interval_secs;
   std::optional<std::uint64_t> max_tree_size;  // characters
+  std::optional<scheduler::AssignmentMode> assignment_mode;
+  std::optional<std::uint32_t> max_idle_secs;
 
   // The first of its flags that was given; empty: there is no router.
   std::string_view given() const;
@@ -35,5 +37,6 @@ void declare_router(FlagSet& flags, RouterArgs& args, const std::string& prefix 
 void declare_fleet(FlagSet& flags, RouterArgs& args);
 
 std::string_view to_string(scheduler::RouterPolicy policy);
+std::string_view to_string(scheduler::AssignmentMode mode);
 
 }  // namespace tpsim::launch

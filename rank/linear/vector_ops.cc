@@ -44,6 +44,8 @@ void scale(float* x, std::uint64_t size, float factor) {
       x, size, [=](Vector v) { return v * factor; }, x);
 }
 
+float softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }
+
 void silu_and_mul(const float* gate, const float* up, std::uint32_t size, float* out) {
   lanes::map(
       out, size, [](Vector g, Vector u) { return g / (1.0F + lanes::exp(-g)) * u; }, gate, up);

@@ -15,6 +15,8 @@ void layer_norm(const float* x, std::uint32_t size, const float* weight, const f
 void add(float* x, const float* y, std::uint64_t size);
 float dot(const float* x, const float* y, std::uint64_t size);
 void scale(float* x, std::uint64_t size, float factor);
+// log(1 + e^x), beyond 20 x itself (PyTorch's threshold).
+float softplus(float x);
 // gate and up [size]; out may be gate.
 void silu_and_mul(const float* gate, const float* up, std::uint32_t size, float* out);
 // The same with silu(gate) at most `limit` and up within +-limit (Step 3.5).

@@ -18,8 +18,6 @@ std::uint32_t widest_head(const ModelConfig& model) {
   return widest;
 }
 
-float softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }
-
 // x [weight.size()] of a row of `size` elements whose squares add up to `squares`.
 void norm_part(float* x, const std::vector<float>& weight, float squares, std::uint32_t size, float eps) {
   const float factor = 1 / std::sqrt(squares / static_cast<float>(size) + eps);

@@ -10,7 +10,6 @@
 namespace tpsim::rank {
 namespace {
 
-float softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }
 float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
 
 }  // namespace

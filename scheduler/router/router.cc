@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -156,6 +157,64 @@ class CacheAwareRouter : public Router {
   double next_eviction_;
 };
 
+class ManualRouter : public Router {
+ public:
+  explicit ManualRouter(const RouterConfig& config)
+      : config_(config), draws_(config.seed), next_eviction_(config.eviction_interval) {}
+
+  std::size_t choose(const WorkloadRequest& request, double now, const RoutedReplicas& replicas) override {
+    evict(now);
+    const Choices choices(replicas);
+    if (request.session == 0) return choices[draws_.below(choices.size())];
+    Sent& sent = sessions_[request.session];
+    sent.last_time = now;
+    for (const std::size_t replica : sent.to)
+      if (choices.has(replica)) return replica;
+    if (sent.to.size() == kCandidates) sent.to.erase(sent.to.begin());
+    sent.to.push_back(assign(choices, replicas));
+    return sent.to.back();
+  }
+  bool looks(const WorkloadRequest& request, double now, std::span<const std::uint64_t>) override {
+    evict(now);
+    return config_.assignment_mode == AssignmentMode::kMinLoad && request.session != 0 &&
+           !sessions_.contains(request.session);
+  }
+  void restart_clock() override {
+    next_eviction_ = config_.eviction_interval;
+    for (auto& [session, sent] : sessions_) sent.last_time = 0;
+  }
+
+ private:
+  static constexpr std::size_t kCandidates =
+      2;  // replicas of a session, of which the first that lives gets it
+  struct Sent {
+    std::vector<std::size_t> to;  // the oldest first
+    double last_time = 0;
+  };
+
+  std::size_t assign(const Choices& choices, const RoutedReplicas& replicas) {
+    if (config_.assignment_mode == AssignmentMode::kRandom) return choices[draws_.below(choices.size())];
+    std::vector<std::size_t> least;
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      const auto load = [&](std::size_t replica) { return replicas.in_flight()[replica]; };
+      if (!least.empty() && load(choices[i]) > load(least.front())) continue;
+      if (!least.empty() && load(choices[i]) < load(least.front())) least.clear();
+      least.push_back(choices[i]);
+    }
+    return least[draws_.below(least.size())];
+  }
+  void evict(double now) {
+    if (config_.eviction_interval <= 0 || config_.max_idle <= 0 || now < next_eviction_) return;
+    std::erase_if(sessions_, [&](const auto& one) { return now - one.second.last_time >= config_.max_idle; });
+    next_eviction_ = next_multiple(now, config_.eviction_interval);
+  }
+
+  const RouterConfig config_;
+  Draws draws_;
+  std::unordered_map<std::uint32_t, Sent> sessions_;
+  double next_eviction_;
+};
+
 class LeastLoadedRouter : public Router {
  public:
   explicit LeastLoadedRouter(bool by_tokens) : by_tokens_(by_tokens) {}
@@ -188,6 +247,8 @@ std::unique_ptr<Router> make_router(const RouterConfig& config, std::size_t repl
       return std::make_unique<PowerOfTwoRouter>(config.seed);
     case RouterPolicy::kCacheAware:
       return std::make_unique<CacheAwareRouter>(config, replicas);
+    case RouterPolicy::kManual:
+      return std::make_unique<ManualRouter>(config);
     case RouterPolicy::kTotalRequests:
     case RouterPolicy::kTotalTokens:
       return std::make_unique<LeastLoadedRouter>(config.policy == RouterPolicy::kTotalTokens);

@@ -20,9 +20,13 @@ enum class RouterPolicy : std::uint8_t {
   kRoundRobin,
   kPowerOfTwo,     // of two drawn ones, the one with fewer tokens when it was polled last
   kCacheAware,     // where most of the prompt was sent before, unless loads differ too much
+  kManual,         // where the request's session was sent before
   kTotalRequests,  // the controller's: the fewest requests in its scheduler
   kTotalTokens     // and the fewest tokens, held or waiting
 };
+
+// Where manual sends a session that it does not know, ties drawn.
+enum class AssignmentMode : std::uint8_t { kRandom, kMinLoad };  // least: requests sent that have not ended
 
 struct RouterConfig {
   RouterPolicy policy = RouterPolicy::kCacheAware;
@@ -30,8 +34,11 @@ struct RouterConfig {
   double cache_threshold = 0.3;              // of a prompt; what matches more is followed
   std::uint32_t balance_abs_threshold = 64;  // requests; loads differ too much beyond this
   double balance_rel_threshold = 1.5;        // and this
-  double eviction_interval = 60;             // seconds between two evictions; 0: none
+  double eviction_interval = 60;             // seconds between two evictions; 0: none; of manual, too
   std::uint64_t max_tree_tokens = (std::uint64_t{1} << 26) / 4;  // of each replica, after one
+  // Of manual (policies/manual.rs), whose routing keys are sessions here; requests of none are drawn.
+  AssignmentMode assignment_mode = AssignmentMode::kRandom;
+  double max_idle = 4 * 3600;  // seconds after which an eviction forgets a session; 0: never
   std::uint64_t seed = 1;
   double first_token_seconds = 0;  // by which a client sees its first token later, with others by then
 };

@@ -23,8 +23,10 @@ class FakeReplicas : public RoutedReplicas {
       : sent(std::move(in_flight)), loads(sent.size()) {}
   std::span<const std::uint64_t> in_flight() const override { return sent; }
   Load load(std::size_t replica) const override { return loads[replica]; }
+  std::span<const std::uint32_t> available() const override { return alive; }
   std::vector<std::uint64_t> sent;
   std::vector<Load> loads;
+  std::vector<std::uint32_t> alive;  // empty: all
 };
 
 WorkloadRequest prompt_of(std::vector<kvcache::TokenRun> runs) {
@@ -154,6 +156,41 @@ TEST(Router, CacheAwareFollowsPromptsUntilLoadsDiffer) {
   EXPECT_EQ(router->choose(prompt_of({{0, 100}, {5000, 100}}), 1, replicas), 0U);
   replicas.sent = {200, 265};                                                     // not 1.5 times
   EXPECT_EQ(router->choose(prompt_of({{0, 100}, {5000, 90}}), 1, replicas), 0U);  // which saw it last
+}
+
+// sglang_router's manual: a session stays, moves where its replica is gone, and comes back to the older of
+// its two; idle ones are forgotten; requests of no session are drawn.
+TEST(Router, ManualKeepsSessionsWhereTheyWere) {
+  RouterConfig config;
+  config.policy = RouterPolicy::kManual;
+  config.assignment_mode = AssignmentMode::kMinLoad;
+  config.max_idle = 100;
+  const std::unique_ptr<Router> router = make_router(config, 3);
+  const auto of_session = [](std::uint32_t session) {
+    WorkloadRequest request = prompt_of({{1, 8}});
+    request.session = session;
+    return request;
+  };
+  FakeReplicas replicas({5, 2, 9});
+  EXPECT_TRUE(router->looks(of_session(1), 0, replicas.sent));
+  EXPECT_EQ(router->choose(of_session(1), 0, replicas), 1U);
+  EXPECT_FALSE(router->looks(of_session(1), 0, replicas.sent));
+  replicas.sent = {0, 7, 1};
+  EXPECT_EQ(router->choose(of_session(1), 1, replicas), 1U);
+  EXPECT_EQ(router->choose(of_session(2), 1, replicas), 0U);
+  replicas.alive = {0, 2};  // its replica dies: another, beside which it is remembered
+  replicas.sent = {4, 7, 1};
+  EXPECT_EQ(router->choose(of_session(1), 2, replicas), 2U);
+  replicas.alive = {};
+  EXPECT_EQ(router->choose(of_session(1), 3, replicas), 1U);
+  replicas.sent = {0, 9, 9};
+  EXPECT_EQ(router->choose(of_session(1), 59, replicas), 1U);
+  EXPECT_EQ(router->choose(of_session(1), 158, replicas), 1U);  // the eviction at 120 s found it idle for 61
+  EXPECT_TRUE(router->looks(of_session(1), 301, replicas.sent));  // that at 300 s found it idle for 142
+  EXPECT_EQ(router->choose(of_session(1), 301, replicas), 0U);
+  std::vector<int> drawn(3);
+  for (int i = 0; i < 300; ++i) ++drawn[router->choose(of_session(0), 301, replicas)];
+  EXPECT_GT(*std::ranges::min_element(drawn), 60);
 }
 
 TEST(Router, TheControllerFindsTheLeastLoaded) {
