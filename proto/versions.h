@@ -13,6 +13,6 @@ inline constexpr std::uint32_t kHardwareProfileVersion = 1;
 inline constexpr std::uint32_t kRunReportVersion = 1;
 inline constexpr std::uint32_t kValidationVersion = 1;
 // Of everything that serialize() names.
-inline constexpr std::uint32_t kCheckpointVersion = 3;
+inline constexpr std::uint32_t kCheckpointVersion = 4;
 
 }  // namespace tpsim

@@ -52,6 +52,9 @@ struct StateConfig {
   std::uint32_t tracking_slots = 0;    // of a request beside its own: 2 or 1 (extra_buffer) or 0 (no_buffer)
   std::uint32_t chunk = 64;            // tokens: snapshots of an extend are whole chunks after its prefix
   std::uint32_t track_interval = 256;  // tokens: of decode passes, at its multiples; a multiple of `chunk`
+  // The host reads which snapshot the radix cache takes over on a stream that stands behind the pass launched
+  // meanwhile (Replica::step_overlap()).
+  bool read_behind_next_pass = false;
 };
 
 // SGLang's --pp-size: stages that each have some of the layers. Micro-batches take turns, so that every stage

@@ -307,7 +307,7 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
           gpu_free_,
           returned,
           issued,
-          prefills && takes_snapshots(message_),
+          prefills && config_.states.read_behind_next_pass && takes_snapshots(message_),
           prefills || batch.capture_bucket == 0};
 }
 

@@ -145,6 +145,9 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
         "them",
         page, chunk);
   out.config.tracking_slots = extra ? (out.switches.overlap ? 2 : 1) : 0;
+  // CUDA's streams (managers/scheduler.py of 0.5.14: _war_barrier_enabled).
+  out.config.read_behind_next_pass =
+      extra && args.sglang_release.rules.snapshots_states && generation < GpuGeneration::kRocm;
   out.config.chunk = std::max(model.linear.chunk, page);
   out.config.track_interval = std::lcm(out.config.chunk, interval);
 }

@@ -260,6 +260,8 @@ TEST(Engine, AFirstTokenThatLeavesASnapshotWaitsForThePrefillBehindIt) {
   EXPECT_NEAR(first_tokens()[0], 0.02024, 1e-12);
   EXPECT_NEAR(first_tokens()[1], 0.04048, 1e-12);
   config.states = {.slots = 20, .tracking_slots = 2};
+  EXPECT_NEAR(first_tokens()[0], 0.02024, 1e-12);  // AMD's GPUs
+  config.states.read_behind_next_pass = true;
   EXPECT_NEAR(first_tokens()[0], 0.04048, 1e-12);
   EXPECT_NEAR(first_tokens()[1], 0.04048, 1e-12);  // nothing but a graph of decodes is behind it
 }

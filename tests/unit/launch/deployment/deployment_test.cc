@@ -241,6 +241,7 @@ TEST(Deployment, AFolderWithoutWeightsIsServedWithDummyOnes) {
   const auto resolve = [](const std::string& model, std::vector<std::string> extra) {
     std::vector<std::string> words = {"--model-path", model, "--hardware", "h200-sxm", "--trace", "t"};
     words.insert(words.end(), extra.begin(), extra.end());
+    if (!words.back().starts_with("0.5")) words.insert(words.end(), {"--sglang-version", "0.5.14"});
     return resolve_deployments(parse(words), false).at(0);
   };
   const Deployment assumed = resolve(folder.string(), {});
@@ -251,6 +252,11 @@ TEST(Deployment, AFolderWithoutWeightsIsServedWithDummyOnes) {
             std::string::npos);
   EXPECT_EQ(resolve(folder.string(), {"--load-format", "dummy"}).weights.experts_in_use, 6u);
   EXPECT_TRUE(resolve(folder.string(), {"--load-format", "dummy"}).warnings.empty());
+  // DeepSeek's router multiplies into fp32 since 0.5.16; gpt-oss's bias decides in any release.
+  EXPECT_EQ(resolve(folder.string(), {"--sglang-version", "0.5.16"}).weights.experts_in_use, 0u);
+  EXPECT_EQ(
+      resolve("gpt-oss-20b", {"--load-format", "dummy", "--sglang-version", "0.5.23"}).weights.experts_in_use,
+      4u);
   // Said otherwise, or an architecture by name, which stands for real weights.
   const Deployment even = resolve(folder.string(), {"--load-format", "auto"});
   EXPECT_EQ(even.weights.experts_in_use, 0u);
