@@ -32,7 +32,7 @@ TEST(CheckpointText, GivesBackItsBody) {
   std::string other = sealed("the state");
   other[std::string_view("tpsim checkpoint\n").size()] ^= 64;
   EXPECT_EQ(refusal_of(other),
-            "--resume f: has version 67, and this program goes on from version 3; begin anew");
+            "--resume f: has version 67, and this program goes on from version 4; begin anew");
 }
 
 TEST(CheckpointText, DamagedInAnyWayIsRefused) {
