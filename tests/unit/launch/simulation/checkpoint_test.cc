@@ -1,5 +1,6 @@
 #include "launch/simulation/checkpoint.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "proto/versions.h"
 #include "tests/unit/rank/config/errors.h"
 
 namespace tpsim::launch {
@@ -32,7 +34,8 @@ TEST(CheckpointText, GivesBackItsBody) {
   std::string other = sealed("the state");
   other[std::string_view("tpsim checkpoint\n").size()] ^= 64;
   EXPECT_EQ(refusal_of(other),
-            "--resume f: has version 67, and this program goes on from version 4; begin anew");
+            fmt::format("--resume f: has version {}, and this program goes on from version {}; begin anew",
+                        kCheckpointVersion ^ 64, kCheckpointVersion));
 }
 
 TEST(CheckpointText, DamagedInAnyWayIsRefused) {
