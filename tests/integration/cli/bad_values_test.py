@@ -27,7 +27,7 @@ TAKES = {
     "--document-probability": SMALL, "--router-balance-rel-threshold": SMALL, "--page-size": {"1,,2"}, "--warmup-requests": {"0"},
     "--priority-scheduling-preemption-threshold": {"-1", "0"}, "--ep-num-redundant-experts": {"0"}, "--pp-async-batch-depth": {"0"},
     "--gpu-hour-cost": {"1e-300"}, "--router-cache-threshold": SMALL, "--router-balance-abs-threshold": {"0"},
-    "--router-eviction-interval-secs": {"0"},
+    "--router-eviction-interval-secs": {"0"}, "--router-max-idle-secs": {"0"},
     "--hicache-ratio": SMALL, "--hicache-size": {"0"}, "--hicache-storage-bandwidth": SMALL,
     "--hicache-storage-write-bandwidth": SMALL, "--hicache-storage-latency-ms": SMALL,
     "--guidance-scale": SMALL, "--true-cfg-scale": SMALL, "--batching-delay-ms": SMALL,
