@@ -1,5 +1,7 @@
 #include "launch/numeric/verify_pipeline.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -8,9 +10,10 @@
 
 #include "attention/diffusion/selection/diffusion_attention.h"
 #include "proto/base/error.h"
-#include "rank/cost/hardware.h"
 #include "rank/numeric/diffusion/seeded_tensor.h"
+#include "rank/numeric/diffusion/text_encoder.h"
 #include "rank/parallel/numeric_executor.h"
+#include "rank/weights/checkpoint.h"
 #include "rank/weights/dummy_weights.h"
 
 namespace tpsim::launch {
@@ -19,18 +22,6 @@ namespace {
 using rank::Json;
 
 constexpr std::string_view kConfig = "a configuration";
-
-Json read_json(const std::string& flag, const std::filesystem::path& path, std::string_view kind) {
-  return rank::parse_object(rank::small_file(path.string(), flag, kind), path.string(), kind,
-                            "tests/golden/diffusion");
-}
-
-std::vector<float> numbers(const Json& json, const char* key, std::size_t count, const std::string& path) {
-  const bool there = json.contains(key) && json.at(key).is_array() && json.at(key).size() == count;
-  if (!there || !std::ranges::all_of(json.at(key), [](const Json& x) { return x.is_number(); }))
-    throw_user_error("--reference {}: key \"{}\" must be a list of {} numbers", path, key, count);
-  return json.at(key).get<std::vector<float>>();
-}
 
 // Over the largest of `wanted`.
 double difference(const std::vector<float>& values, const std::vector<float>& wanted) {
@@ -90,10 +81,33 @@ class Loop {
   rank::GuidedPrompt prompt_;
 };
 
+// What the VAE makes of latents; every process decodes all of them, those of the same bits once.
+class Decoding {
+ public:
+  Decoding(const ComputedPipeline& pipeline, const LoopReference& reference)
+      : pipeline_(pipeline), reference_(reference) {}
+  // From the reference's pixels.
+  double difference_of(const std::vector<float>& latents, rank::ThreadPool& pool) {
+    if (latents == latents_) return difference_;
+    const std::vector<float> pixels =
+        pipeline_.decoder->decode(reference_.shape(pipeline_.denoiser->channels()), latents, pool);
+    std::vector<float> kept;
+    for (std::size_t i = 0; i < pixels.size(); i += reference_.pixels->stride) kept.push_back(pixels[i]);
+    latents_ = latents;
+    return difference_ = difference(kept, reference_.pixels->values);
+  }
+
+ private:
+  const ComputedPipeline& pipeline_;
+  const LoopReference& reference_;
+  std::vector<float> latents_;
+  double difference_ = 0;
+};
+
 }  // namespace
 
 bool PipelineRow::agrees(double tolerance) const {
-  const bool same = difference <= tolerance && (!from_reference || *from_reference <= tolerance);
+  const bool same = std::max({difference, from_reference.value_or(0), pixels.value_or(0)}) <= tolerance;
   return same || !exact || kept < 1;
 }
 
@@ -105,7 +119,7 @@ ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy) {
         "--model-path {}: is a pipeline without weights; name a folder with model_index.json, "
         "transformer and scheduler",
         folder);
-  const Json index = read_json("--model-path", root / "model_index.json", kConfig);
+  const Json index = read_pipeline_json("--model-path", root / "model_index.json", kConfig);
   const rank::ConfigReader reader(index, (root / "model_index.json").string());
   if (reader.has("transformer_2") && index.at("transformer_2").is_array() &&
       !index.at("transformer_2").front().is_null())
@@ -115,57 +129,32 @@ ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy) {
     throw_user_error("{}: key \"expand_timesteps\" is true; a timestep for each token is not computed",
                      reader.where());
   const std::filesystem::path transformer = root / "transformer";
-  const Json config = read_json("--model-path", transformer / "config.json", kConfig);
+  const Json config = read_pipeline_json("--model-path", transformer / "config.json", kConfig);
   ComputedPipeline out;
   const rank::ConfigReader asked(config, (transformer / "config.json").string());
   out.denoiser = dummy ? rank::load_denoiser(asked, rank::DummyWeights(/*seed=*/0))
                        : rank::load_denoiser(asked, rank::Checkpoint(transformer.string()));
   out.scheduler_path = (root / "scheduler" / "scheduler_config.json").string();
-  out.scheduler = read_json("--model-path", out.scheduler_path, kConfig);
+  out.scheduler = read_pipeline_json("--model-path", out.scheduler_path, kConfig);
   return out;
 }
 
-LoopReference read_loop_reference(const std::string& path, std::uint32_t channels) {
-  const Json json = read_json("--reference", path, "a recording of Diffusers");
-  const rank::ConfigReader reader(json, fmt::format("--reference {}", path));
-  const std::vector<float> shape = numbers(json, "latent_shape", 4, path);
-  LoopReference out;
-  const bool sizes =
-      std::ranges::all_of(shape, [](float x) { return x >= 1 && x <= 1024 && x == std::floor(x); });
-  if (!sizes || static_cast<std::uint32_t>(shape[0]) != channels)
-    throw_user_error("--reference {}: key \"latent_shape\" must be {} channels, frames, rows and columns",
-                     path, channels);
-  for (std::size_t i = 0; i < 3; ++i) out.size.latents[i] = static_cast<std::uint32_t>(shape[i + 1]);
-  out.size.prompt_tokens = reader.number("text_tokens");
-  out.size.steps = reader.number("steps");
-  out.size.seed = reader.number("seed", 0);
-  out.size.guidance = static_cast<float>(reader.real("guidance_scale", 1, 0, 1000));
-  const std::size_t count =
-      rank::elements({channels, out.size.latents[0], out.size.latents[1], out.size.latents[2]});
-  out.first_pass = numbers(json, "first_pass", count, path);
-  out.latents = numbers(json, "latents", count, path);
-  if (reader.has("text_encoder")) {
-    const rank::Json& encoder = json.at("text_encoder");
-    const bool good = encoder.is_object() && encoder.contains("folder") && encoder.at("folder").is_string() &&
-                      encoder.contains("ids") && encoder.at("ids").is_array() && !encoder.at("ids").empty() &&
-                      encoder.contains("rows") && encoder.at("rows").is_array();
-    if (!good)
-      throw_user_error("--reference {}: key \"text_encoder\" is no object of folder, ids and rows", path);
-    EncoderReference& read = out.encoder.emplace();
-    read.folder = encoder.at("folder").get<std::string>();
-    for (const float id : numbers(encoder, "ids", encoder.at("ids").size(), path)) {
-      if (id < 0 || id != std::floor(id) || id >= 1 << 24)
-        throw_user_error("--reference {}: \"ids\" has {}, which is no token", path, id);
-      read.ids.push_back(static_cast<std::uint32_t>(id));
-    }
-    read.rows = numbers(encoder, "rows", encoder.at("rows").size(), path);
-  }
-  return out;
+void load_decoder(const std::string& folder, const LoopReference& reference, bool dummy,
+                  ComputedPipeline& pipeline) {
+  const std::filesystem::path vae = std::filesystem::path(folder) / "vae";
+  const Json config = read_pipeline_json("--model-path", vae / "config.json", kConfig);
+  const rank::ConfigReader asked(config, (vae / "config.json").string());
+  pipeline.decoder = dummy ? rank::load_image_decoder(asked, rank::DummyWeights(/*seed=*/0))
+                           : rank::load_image_decoder(asked, rank::Checkpoint(vae.string()));
+  const rank::LatentShape pixels = pipeline.decoder->pixels(reference.shape(pipeline.denoiser->channels()));
+  if (pixels != reference.pixels->shape)
+    throw_user_error("--reference: \"pixels\" are {}; the VAE makes {}",
+                     fmt::join(reference.pixels->shape, " x "), fmt::join(pixels, " x "));
 }
 
 double verify_text_encoder(const std::string& folder, const EncoderReference& reference, bool dummy) {
   const std::filesystem::path at = std::filesystem::path(folder) / reference.folder;
-  const Json config = read_json("--model-path", at / "config.json", kConfig);
+  const Json config = read_pipeline_json("--model-path", at / "config.json", kConfig);
   const rank::ConfigReader reader(config, (at / "config.json").string());
   const auto encoder = dummy ? rank::load_text_encoder(reader, rank::DummyWeights(/*seed=*/0))
                              : rank::load_text_encoder(reader, rank::Checkpoint(at.string()));
@@ -198,6 +187,8 @@ std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const
   // What only dense backends do is no row of the others, unless nothing else is asked for.
   const bool only_rings =
       std::ranges::all_of(plan.splits, [](const rank::SequenceSplit& split) { return split.ring > 1; });
+  std::optional<Decoding> decoding;
+  if (pipeline.decoder && plan.reference) decoding.emplace(pipeline, *plan.reference);
   std::vector<PipelineRow> rows;
   for (const std::string& name : plan.backends) {
     const attention::DiffusionBackend& backend =
@@ -223,6 +214,7 @@ std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const
           row.from_reference =
               std::max(difference(latents, plan.reference->latents),
                        difference(loop.first_pass(ranks_of_split), plan.reference->first_pass));
+        if (decoding) row.pixels = decoding->difference_of(latents, pool);
       } catch (const UserError& error) {
         row.refused = error.what();
       }

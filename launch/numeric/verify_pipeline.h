@@ -9,46 +9,27 @@
 #include <string>
 #include <vector>
 
+#include "launch/numeric/pipeline_reference.h"
 #include "rank/numeric/diffusion/denoising_loop.h"
-#include "rank/numeric/diffusion/text_encoder.h"
+#include "rank/numeric/diffusion/image_decoder.h"
 #include "rank/parallel/mpi_session.h"
-#include "rank/weights/checkpoint.h"
 
 namespace tpsim::launch {
 
-// What is computed in a pipeline's folder: transformer and scheduler. Text encoders are where a reference has
-// some, the VAE is not.
+// What is computed in a pipeline's folder: transformer and scheduler. Text encoders and the VAE are where a
+// reference has something of them.
 struct ComputedPipeline {
   std::unique_ptr<rank::Denoiser> denoiser;
+  std::unique_ptr<rank::ImageDecoder> decoder;  // none until load_decoder()
   rank::Json scheduler;
   std::string scheduler_path;
 };
 // `dummy`: seeded weights (rank/weights/dummy_weights.h) instead of the folder's. Throws UserError naming
 // --model-path and what is missing, or the file with what is not computed.
 ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy = false);
-
-// What one loop is: the rule of rank/numeric/diffusion/seeded_tensor.h makes latents and embeddings.
-struct LoopSize {
-  std::array<std::uint32_t, 3> latents = {3, 6, 10};  // frames, rows, columns
-  std::uint32_t prompt_tokens = 8, steps = 4;
-  float guidance = 5;
-  std::uint64_t seed = 1;
-};
-// What Transformers made of some tokens.
-struct EncoderReference {
-  std::string folder;  // of the component, in the pipeline's
-  std::vector<std::uint32_t> ids;
-  std::vector<float> rows;
-};
-// Values that Diffusers recorded (tests/references/make_diffusion_references.py): the loop's size comes with
-// them.
-struct LoopReference {
-  LoopSize size;
-  std::vector<float> first_pass, latents;
-  std::optional<EncoderReference> encoder;
-};
-// Throws UserError naming --reference.
-LoopReference read_loop_reference(const std::string& path, std::uint32_t channels);
+// The VAE's, for `reference`. Throws UserError as above, and naming --reference where it is of other pixels.
+void load_decoder(const std::string& folder, const LoopReference& reference, bool dummy,
+                  ComputedPipeline& pipeline);
 
 struct SplitPlan {
   std::vector<rank::SequenceSplit> splits;
@@ -65,6 +46,7 @@ struct PipelineRow {
   double kept = 1;        // of the pairs of queries and keys, those that met
   double difference = 0;  // of the latents from those of one rank with dense attention, over the largest
   std::optional<double> from_reference;  // of one pass and of the latents, the larger
+  std::optional<double> pixels;          // of what the VAE makes of the latents, from the reference's
   // Whether it must be the same: nothing was left out or rounded.
   bool agrees(double tolerance) const;
 };

@@ -112,8 +112,9 @@ void print_pipeline_row(const PipelineRow& row, double tolerance) {
   if (!row.refused.empty()) {
     line += fmt::format(" cannot: {}", row.refused);
   } else {
-    line += fmt::format(" {:>6.1f} %  {:>10}  {:>10}{}", 100 * row.kept, difference_text(row.difference),
+    line += fmt::format(" {:>6.1f} %  {:>10}  {:>10}{}{}", 100 * row.kept, difference_text(row.difference),
                         row.from_reference ? difference_text(*row.from_reference) : "",
+                        row.pixels ? fmt::format("  {:>10}", difference_text(*row.pixels)) : "",
                         row.agrees(tolerance) ? "" : "  DISAGREES");
   }
   print(line + "\n");
@@ -123,12 +124,15 @@ void print_pipeline_row(const PipelineRow& row, double tolerance) {
 int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
   if (args.model_path.empty())
     throw_user_error("--model-path: is required, a folder with a model_index.json");
-  const ComputedPipeline pipeline = load_computed_pipeline(args.model_path, args.load_format == "dummy");
+  const bool dummy = args.load_format == "dummy";
+  ComputedPipeline pipeline = load_computed_pipeline(args.model_path, dummy);
   SplitPlan& plan = args.plan;
   plan.size.guidance = static_cast<float>(args.guidance);
   if (!args.latent_size.empty()) plan.size.latents = read_latent_size(args.latent_size);
   if (!args.reference.empty())
     plan.reference = read_loop_reference(args.reference, pipeline.denoiser->channels());
+  if (plan.reference && plan.reference->pixels)
+    load_decoder(args.model_path, *plan.reference, dummy, pipeline);
   const bool all = args.backends.empty() || args.backends == std::vector<std::string>{"all"};
   if (!all) plan.backends = args.backends;
   if (!plan.backend_config.empty() && (all || args.backends.size() > 1))
@@ -161,8 +165,9 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
   const auto rows = verify_pipeline(pipeline, plan, session, [&](const PipelineRow& row) {
     if (!speaks) return;
     if (!headed)
-      print(fmt::format("{:>5} {:>4} {:>5} {:>8}  {:<18} {:>8}  {:>10}  {:>10}\n", "ranks", "cfg", "ring",
-                        "ulysses", "backend", "kept", "from dense", plan.reference ? "reference" : ""));
+      print(fmt::format("{:>5} {:>4} {:>5} {:>8}  {:<18} {:>8}  {:>10}  {:>10}{}\n", "ranks", "cfg", "ring",
+                        "ulysses", "backend", "kept", "from dense", plan.reference ? "reference" : "",
+                        pipeline.decoder ? "      pixels" : ""));
     headed = true;
     print_pipeline_row(row, args.tolerance);
   });
@@ -176,7 +181,7 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
   bool encoded = true;  // as the reference, if it has an encoder
   if (plan.reference && plan.reference->encoder) {
     const EncoderReference& encoder = *plan.reference->encoder;
-    const double off = verify_text_encoder(args.model_path, encoder, args.load_format == "dummy");
+    const double off = verify_text_encoder(args.model_path, encoder, dummy);
     encoded = off <= args.tolerance;
     if (speaks)
       print(fmt::format("{} of {} tokens: {} from the reference{}\n", encoder.folder, encoder.ids.size(),

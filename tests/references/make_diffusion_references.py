@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Makes the reference values of numeric execution of diffusion pipelines: what Diffusers says in fp32 of one pass of a
-tiny transformer, and of a denoising loop with guidance.
+tiny transformer, of a denoising loop with guidance, and of the VAE's pixels behind it.
 
 Usage: make_diffusion_references.py FOLDER [NAME ...]      FOLDER: tests/golden/diffusion; NAME: only these
 
 Weights, latents and embeddings of the prompts come from the rule of diffusion_weights.py. Needs torch, diffusers and
-transformers; the values in the repository were made with Diffusers 0.42.1 and PyTorch 2.9.1. A run writes FOLDER/NAME/{model_index.json,
-transformer/config.json, scheduler/scheduler_config.json, reference.json}, and of a text encoder its config.json.
+transformers; the values in the repository were made with Diffusers 0.42.1 and PyTorch 2.9.1 (of VAEs: 2.15.0). A run writes FOLDER/NAME/{model_index.json,
+transformer/config.json, scheduler/scheduler_config.json, reference.json}, and of a text encoder and a VAE their config.json.
 """
 
 import json
@@ -68,6 +68,19 @@ T5 = {"d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_heads": 4, "vo
 # NAME: (component, class, config)
 TEXT_ENCODERS = {"wan": ("text_encoder", "UMT5EncoderModel", {**T5, "model_type": "umt5"}),
                  "flux": ("text_encoder_2", "T5EncoderModel", {**T5, "model_type": "t5"})}
+AUTOENCODER = {"_class_name": "AutoencoderKL", "down_block_types": ["DownEncoderBlock2D"] * 2,
+               "up_block_types": ["UpDecoderBlock2D"] * 2, "block_out_channels": [8, 12], "layers_per_block": 1,
+               "norm_num_groups": 4, "latent_channels": 4, "scaling_factor": 0.3611, "shift_factor": 0.1159,
+               "use_quant_conv": False, "use_post_quant_conv": False}
+WAN_VAE = {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4, "dim_mult": [1, 2, 2], "num_res_blocks": 1,
+           "temperal_downsample": [True, True], "latents_mean": [-0.75, 0.1, 0.4, -0.2], "latents_std": [1.4, 2.3, 0.7, 1]}
+# NAME: config of its VAE
+VAES = {"flux": AUTOENCODER, "wan": WAN_VAE,
+        "z-image": {**AUTOENCODER, "block_out_channels": [8], "up_block_types": ["UpDecoderBlock2D"],
+                    "down_block_types": ["DownEncoderBlock2D"], "use_post_quant_conv": True,
+                    "mid_block_add_attention": False},
+        "qwen-image": {**WAN_VAE, "_class_name": "AutoencoderKLQwenImage", "dim_mult": [1, 2],
+                       "temperal_downsample": [True]}}
 IDS = [3, 17, 41, 8, 8, 0, 29, 12, 49, 5, 33, 2, 21, 40, 11, 7, 1]
 
 
@@ -201,6 +214,25 @@ def record_text_encoder(name):
 
 
 @torch.no_grad()
+def record_pixels(name, latents):
+    """What the pipelines make of the latents at their end, and of the VAE its decoder's tensors."""
+    vae = make(VAES[name]).to(torch.float32).eval()
+    config = vae.config
+    if "latents_mean" in VAES[name]:
+        mean, std = (torch.tensor(values).view(1, -1, 1, 1, 1) for values in (config.latents_mean, config.latents_std))
+        latents = latents.reshape(1, *PIPELINES[name][3]) / (1 / std) + mean
+    else:
+        channels, _, high, wide = PIPELINES[name][3]
+        latents = latents.reshape(1, channels, high, wide) / config.scaling_factor + config.shift_factor
+    shapes = {key: shape for key, shape in fill(vae).items() if key.startswith(("decoder", "post_quant"))}
+    pixels = vae.decode(latents, return_dict=False)[0]
+    frames = pixels.shape[2] if pixels.dim() == 5 else 1
+    stride = 53 if frames > 1 else 5  # of the pixels that a reference keeps
+    values = pixels.flatten()[::stride].tolist()
+    return {"shape": [pixels.shape[1], frames, *pixels.shape[-2:]], "stride": stride, "values": [float(f"{x:.7g}") for x in values], "tensors": shapes}
+
+
+@torch.no_grad()
 def record(name):
     pipeline, config, scheduler_config, shape = PIPELINES[name]
     transformer = make(config).to(torch.float32).eval()
@@ -213,9 +245,12 @@ def record(name):
     for t in scheduler.timesteps:
         latents = scheduler.step(loop.guided(latents, t), t, latents, return_dict=False)[0]
     numbers = lambda tensor: [float(f"{x:.7g}") for x in loop.unpacked(tensor).flatten().tolist()]
-    return {"latent_shape": shape, "text_tokens": TEXT_TOKENS, "seed": SEED, "steps": STEPS,
-            "guidance_scale": GUIDANCE, "timesteps": [float(t) for t in scheduler.timesteps],
-            "first_pass": numbers(first), "latents": numbers(latents), "tensors": shapes}
+    out = {"latent_shape": shape, "text_tokens": TEXT_TOKENS, "seed": SEED, "steps": STEPS,
+           "guidance_scale": GUIDANCE, "timesteps": [float(t) for t in scheduler.timesteps],
+           "first_pass": numbers(first), "latents": numbers(latents), "tensors": shapes}
+    if name in VAES:
+        out["pixels"] = record_pixels(name, loop.unpacked(latents))
+    return out
 
 
 def write(path, data):
@@ -238,6 +273,9 @@ def main():
             index[component] = ["transformers", kind]
             write(os.path.join(at, component, "config.json"), config)
             reference["text_encoder"] = record_text_encoder(name)
+        if name in VAES:
+            index["vae"] = ["diffusers", VAES[name]["_class_name"]]
+            write(os.path.join(at, "vae", "config.json"), VAES[name])
         write(os.path.join(at, "model_index.json"), index)
         write(os.path.join(at, "transformer", "config.json"), transformer)
         write(os.path.join(at, "scheduler", "scheduler_config.json"), scheduler)

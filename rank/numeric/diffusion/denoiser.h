@@ -9,16 +9,11 @@
 #include <vector>
 
 #include "rank/config/config_reader.h"
+#include "rank/numeric/diffusion/latent_shape.h"
 #include "rank/numeric/diffusion/sequence_ranks.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {
-
-// Of one sample: channels, frames, rows, columns, the last contiguous.
-using LatentShape = std::array<std::uint32_t, 4>;
-inline std::size_t elements(const LatentShape& shape) {
-  return std::size_t{shape[0]} * shape[1] * shape[2] * shape[3];
-}
 
 struct TextEmbeddings {
   std::uint32_t tokens = 0;

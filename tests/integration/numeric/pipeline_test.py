@@ -37,8 +37,13 @@ class Pipelines(Numeric):
         if encoder:
             with open(os.path.join(folder, encoder["folder"], "model.safetensors"), "wb") as file:
                 file.write(diffusion_weights.safetensors(encoder["tensors"]))
+        pixels = reference(name).get("pixels")
+        if pixels:
+            with open(os.path.join(folder, "vae/diffusion_pytorch_model.safetensors"), "wb") as file:
+                file.write(diffusion_weights.safetensors(pixels["tensors"]))
         for file, keys in changes.items():
             path = os.path.join(folder, {"transformer": "transformer/config.json", "index": "model_index.json",
+                                         "vae": "vae/config.json",
                                          "scheduler": "scheduler/scheduler_config.json"}[file])
             with open(path) as old:
                 data = {**json.load(old), **keys}
@@ -47,7 +52,7 @@ class Pipelines(Numeric):
         return folder
 
     def rows(self, folder, *extra, processes=None, status=0):
-        """(ranks, cfg, ring, ulysses), backend, kept, from dense, from the reference"""
+        """(ranks, cfg, ring, ulysses), backend, kept, from dense, from the reference, of the pixels (if it has some)"""
         done = self.tpsim("verify", "--model-path", folder, *extra, processes=processes)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.last_line = done.stdout.splitlines()[-1]
@@ -55,7 +60,7 @@ class Pipelines(Numeric):
         for line in done.stdout.splitlines()[1:]:
             words = line.replace("%", "").split()
             if len(words) >= 7 and words[0].isdigit():
-                found.append((tuple(map(int, words[:4])), words[4], *map(float, words[5:8])))
+                found.append((tuple(map(int, words[:4])), words[4], *map(float, words[5:9])))
         return found
 
     def test_diffusers_loop_by_every_split(self):
@@ -64,10 +69,11 @@ class Pipelines(Numeric):
             folder = self.pipeline(name)
             rows = self.rows(folder, "--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa")
             self.assertEqual(len({split for split, *_ in rows}), splits)
-            for split, backend, kept, dense, diffusers in rows:
+            for split, backend, kept, *differences in rows:
                 with self.subTest(name=name, split=split):
                     self.assertEqual(kept, 100)
-                    self.assertLessEqual(max(dense, diffusers), TOLERANCE)
+                    self.assertEqual(len(differences), 3 if "pixels" in reference(name) else 2)
+                    self.assertLessEqual(max(differences), TOLERANCE)
 
     def test_processes(self):
         folder = self.pipeline("wan")
@@ -125,15 +131,34 @@ class Pipelines(Numeric):
             self.assertEqual(self.last_line, "The text encoder disagrees.")
 
     def test_a_wrong_reference_disagrees(self):
-        folder = self.pipeline("wan")
-        path = os.path.join(folder, "reference.json")
-        with open(path) as file:
-            wrong = json.load(file)
-        wrong["latents"][17] += 0.01
-        with open(path, "w") as file:
-            json.dump(wrong, file)
-        self.rows(folder, "--reference", path, "--attention-backends", "fa", "--num-gpus", "1", status=1)
-        self.assertEqual(self.last_line, "1 of 1 rows disagree.")
+        for values in (lambda wrong: wrong["latents"], lambda wrong: wrong["pixels"]["values"]):
+            folder = self.pipeline("z-image")
+            path = os.path.join(folder, "reference.json")
+            with open(path) as file:
+                wrong = json.load(file)
+            values(wrong)[17] += 0.01
+            with open(path, "w") as file:
+                json.dump(wrong, file)
+            self.rows(folder, "--reference", path, "--attention-backends", "fa", "--num-gpus", "1", status=1)
+            self.assertEqual(self.last_line, "1 of 1 rows disagree.")
+
+    def test_vaes_that_are_not_computed_are_refused(self):
+        for name, changes, words in (("z-image", {"_class_name": "AutoencoderDC"}, "AutoencoderKL, AutoencoderKLWan"),
+                                     ("z-image", {"act_fn": "gelu"}, "act_fn"),
+                                     ("z-image", {"norm_num_groups": 3}, "norm_num_groups"),
+                                     ("z-image", {"up_block_types": ["AttnUpDecoderBlock2D"]}, "up_block_types"),
+                                     ("z-image", {"latents_mean": [0] * 4}, "latents_mean"),
+                                     ("z-image", {"layers_per_block": 2}, "decoder.up_blocks.0.resnets.2"),
+                                     ("z-image", {"latent_channels": 8}, "decoder.conv_in"),
+                                     ("wan", {"is_residual": True}, "is_residual"),
+                                     ("wan", {"patch_size": 2}, "patch_size"),
+                                     ("wan", {"temperal_downsample": [True]}, "temperal_downsample"),
+                                     ("wan", {"temperal_downsample": [False, True]}, "pixels"),
+                                     ("wan", {"latents_std": [1, 1, 0, 1]}, "latents_std"),
+                                     ("wan", {"latents_mean": None}, "latents_mean")):
+            with self.subTest(name=name, changes=changes):
+                folder = self.pipeline(name, vae=changes)
+                self.refuse(folder, words, "--reference", os.path.join(folder, "reference.json"))
 
     def test_seeded_weights_need_no_checkpoint(self):
         folder = self.pipeline("wan")

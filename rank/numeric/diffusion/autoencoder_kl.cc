@@ -1,0 +1,116 @@
+// AutoencoderKL of Diffusers 0.42.1 (FLUX.1, Z-Image, Stable Diffusion 3), its decoder: group norms and
+// convolutions of one frame.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proto/base/error.h"
+#include "rank/numeric/diffusion/convolutions.h"
+#include "rank/numeric/diffusion/image_decoder.h"
+
+namespace tpsim::rank {
+namespace {
+
+constexpr float kKlEps = 1e-6F;
+
+void check_kl(const ConfigReader& config) {
+  if (config.text("act_fn", "silu") != "silu")
+    throw_user_error("{}: key \"act_fn\" is \"{}\", which is not computed; \"silu\" is", config.where(),
+                     config.text("act_fn", ""));
+  for (const char* const key : {"latents_mean", "latents_std"}) {
+    if (config.has(key))
+      throw_user_error("{}: key \"{}\" is given, which is not computed of an AutoencoderKL", config.where(),
+                       key);
+  }
+  const auto good = [](const Json& value) { return value == "UpDecoderBlock2D"; };
+  list_or<std::string>(config, "up_block_types", {}, good, "UpDecoderBlock2D: no other block is computed");
+}
+
+ConvolutionalDecoder read_kl(const ConfigReader& config, const TensorSource& source) {
+  check_kl(config);
+  const std::vector<std::uint32_t> widths = channel_list(config, "block_out_channels", {64});
+  const std::uint32_t latent = config.number_or("latent_channels", 4), widest = widths.back();
+  const std::uint32_t groups = config.number_or("norm_num_groups", 32);
+  const TowerReader reader(source, WeightType::kFp32, {""}, "decoder.conv_in.weight");
+  const auto norm = [&](const std::string& name, std::uint32_t channels) {
+    if (channels % groups != 0)
+      throw_user_error("{}: key \"norm_num_groups\" is {}, which does not divide {} channels", config.where(),
+                       groups, channels);
+    return VolumeNorm{.groups = groups, .weights = reader.norm(name, channels, kKlEps)};
+  };
+  const auto convolution = [&](const std::string& name, std::uint32_t inputs, std::uint32_t outputs,
+                               std::uint32_t side) {
+    return Convolution(reader, name, inputs, outputs, {side, side});
+  };
+  const auto block = [&](const std::string& at, std::uint32_t inputs, std::uint32_t outputs) {
+    return read_residual_block(norm, convolution, at, inputs, outputs);
+  };
+  const std::string middle = "decoder.mid_block.";
+  ConvolutionalDecoder out{
+      .first = {},
+      .in = convolution("decoder.conv_in", latent, widest, 3),
+      .middle = {block(middle + "resnets.0.", widest, widest), block(middle + "resnets.1.", widest, widest)},
+      .attention = {},
+      .levels = {},
+      .norm = norm("decoder.conv_norm_out", widths.front()),
+      .out = convolution("decoder.conv_out", widths.front(), config.number_or("out_channels", 3), 3)};
+  if (config.flag("use_post_quant_conv", true)) out.first = convolution("post_quant_conv", latent, latent, 1);
+  if (config.flag("mid_block_add_attention", true)) {
+    const std::string at = middle + "attentions.0.";
+    std::vector<OutputSlice> heads;
+    for (const char* const name : {"to_q", "to_k", "to_v"}) heads.push_back({at + name, widest, {0, widest}});
+    out.attention = {.norm = norm(at + "group_norm", widest),
+                     .qkv = reader.columns(heads, {widest}, /*bias=*/true),
+                     .out = reader.whole(at + "to_out.0", widest, {widest}, /*bias=*/true)};
+  }
+  std::uint32_t before = widest;
+  for (std::size_t i = 0; i < widths.size(); ++i) {
+    const std::string at = "decoder.up_blocks." + std::to_string(i) + ".";
+    const std::uint32_t width = widths[widths.size() - 1 - i];
+    ConvolutionalDecoder::Level& level = out.levels.emplace_back();
+    for (std::uint32_t j = 0; j <= config.number_or("layers_per_block", 1); ++j) {
+      level.blocks.push_back(block(at + "resnets." + std::to_string(j) + ".", before, width));
+      before = width;
+    }
+    if (i + 1 < widths.size()) level.enlarged = convolution(at + "upsamplers.0.conv", width, width, 3);
+  }
+  return out;
+}
+
+class AutoencoderKl : public ImageDecoder {
+ public:
+  AutoencoderKl(const ConfigReader& config, const TensorSource& source)
+      : channels_(config.number_or("latent_channels", 4)),
+        colours_(config.number_or("out_channels", 3)),
+        scale_(channels_, static_cast<float>(1 / config.real("scaling_factor", 0.18215, 1e-6, 1e6))),
+        shift_(channels_, static_cast<float>(config.real("shift_factor", 0, -1e6, 1e6))),
+        decoder_(read_kl(config, source)) {}
+
+  LatentShape pixels(const LatentShape& latents) const override {
+    if (latents[0] != channels_ || latents[1] != 1)
+      throw_user_error("latents of {} channels and {} frames: the VAE decodes {} and 1", latents[0],
+                       latents[1], channels_);
+    const auto [frames, rows, columns] = decoder_.grown({latents[1], latents[2], latents[3]});
+    return {colours_, frames, rows, columns};
+  }
+  std::vector<float> decode(const LatentShape& shape, std::span<const float> latents,
+                            ThreadPool& pool) const override {
+    return channels_first(decoder_(channels_last(shape, latents, scale_, shift_), pool));
+  }
+
+ private:
+  const std::uint32_t channels_, colours_;
+  const std::vector<float> scale_, shift_;
+  const ConvolutionalDecoder decoder_;
+};
+
+}  // namespace
+
+extern const ImageDecoderFamily kAutoencoderKl;
+const ImageDecoderFamily kAutoencoderKl = {.class_names = {"AutoencoderKL"},
+                                           .load = make_image_decoder<AutoencoderKl>};
+
+}  // namespace tpsim::rank

@@ -1,0 +1,127 @@
+// AutoencoderKLWan and AutoencoderKLQwenImage of Diffusers 0.42.1, their decoder, which is one: root mean
+// squares and causal convolutions of frames, of which levels make more. Wan 2.2's, of residual levels, is
+// refused.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proto/base/error.h"
+#include "rank/numeric/diffusion/convolutions.h"
+#include "rank/numeric/diffusion/image_decoder.h"
+
+namespace tpsim::rank {
+namespace {
+
+constexpr float kWanEps = 1e-24F;  // F.normalize's, of a length
+
+std::vector<float> wan_statistics(const ConfigReader& config, const char* key, std::uint32_t channels,
+                                  double least) {
+  const auto good = [&](const Json& value) { return value.is_number() && value.get<double>() >= least; };
+  std::vector<float> out = list_or<float>(config, key, {}, good, "numbers, one a channel of latents");
+  if (out.size() != channels)
+    throw_user_error("{}: key \"{}\" must be a list of {} numbers, one a channel of latents", config.where(),
+                     key, channels);
+  return out;
+}
+
+ConvolutionalDecoder read_wan(const ConfigReader& config, const TensorSource& source, std::uint32_t latent,
+                              std::uint32_t colours) {
+  if (config.flag("is_residual", false) || config.number_or("patch_size", 1) != 1)
+    throw_user_error(
+        "{}: keys \"is_residual\" and \"patch_size\": residual levels and pixels that are "
+        "channels are not computed",
+        config.where());
+  const std::uint32_t base = config.number_or("decoder_base_dim", config.number_or("base_dim", 96));
+  const std::vector<std::uint32_t> factors = channel_list(config, "dim_mult", {1, 2, 4, 4});
+  const auto flag = [](const Json& value) { return value.is_boolean(); };
+  const std::vector<bool> halved =
+      list_or<bool>(config, "temperal_downsample", {false, true, true}, flag, "true and false");
+  if (halved.size() + 1 < factors.size())
+    throw_user_error("{}: key \"temperal_downsample\" must have one entry less than \"dim_mult\"",
+                     config.where());
+  const TowerReader reader(source, WeightType::kFp32, {""}, "decoder.conv_in.weight");
+  const auto norm = [&](const std::string& name, std::uint32_t channels) {
+    return VolumeNorm{.weights = {.weight = reader.tensor(name + ".gamma", {channels, 1, 1, 1}),
+                                  .bias = {},
+                                  .eps = kWanEps}};
+  };
+  const auto convolution = [&](const std::string& name, std::uint32_t inputs, std::uint32_t outputs,
+                               std::uint32_t side) {
+    return Convolution(reader, name, inputs, outputs, {side, side, side});
+  };
+  const auto block = [&](const std::string& at, std::uint32_t inputs, std::uint32_t outputs) {
+    return read_residual_block(norm, convolution, at, inputs, outputs);
+  };
+  const std::uint32_t widest = base * factors.back(), narrowest = base * factors.front();
+  const std::string middle = "decoder.mid_block.", met = middle + "attentions.0.";
+  ConvolutionalDecoder out{
+      .first = convolution("post_quant_conv", latent, latent, 1),
+      .in = convolution("decoder.conv_in", latent, widest, 3),
+      .middle = {block(middle + "resnets.0.", widest, widest), block(middle + "resnets.1.", widest, widest)},
+      .attention =
+          FrameAttention{.norm = {.weights = {.weight = reader.tensor(met + "norm.gamma", {widest, 1, 1}),
+                                              .bias = {},
+                                              .eps = kWanEps}},
+                         .qkv = reader.whole(met + "to_qkv", 3 * widest, {widest, 1, 1}, true),
+                         .out = reader.whole(met + "proj", widest, {widest, 1, 1}, true)},
+      .levels = {},
+      .norm = norm("decoder.norm_out", narrowest),
+      .out = convolution("decoder.conv_out", narrowest, colours, 3)};
+  std::uint32_t before = widest;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    const std::string at = "decoder.up_blocks." + std::to_string(i) + ".", grow = at + "upsamplers.0.";
+    const std::uint32_t width = base * factors[factors.size() - 1 - i];
+    ConvolutionalDecoder::Level& level = out.levels.emplace_back();
+    for (std::uint32_t j = 0; j <= config.number_or("num_res_blocks", 2); ++j) {
+      level.blocks.push_back(block(at + "resnets." + std::to_string(j) + ".", before, width));
+      before = width;
+    }
+    if (i + 1 == factors.size()) continue;
+    if (halved[halved.size() - 1 - i])
+      level.frames = Convolution(reader, grow + "time_conv", width, 2 * width, {3, 1, 1});
+    before = width / 2;
+    level.enlarged = Convolution(reader, grow + "resample.1", width, before, {3, 3});
+  }
+  return out;
+}
+
+class AutoencoderKlWan : public ImageDecoder {
+ public:
+  AutoencoderKlWan(const ConfigReader& config, const TensorSource& source)
+      : channels_(config.number_or("z_dim", 16)),
+        // Qwen-Image's has one key for the colours of both ends.
+        colours_(config.number_or("out_channels", config.number_or("input_channels", 3))),
+        scale_(wan_statistics(config, "latents_std", channels_, 1e-6)),
+        shift_(wan_statistics(config, "latents_mean", channels_, -1e6)),
+        decoder_(read_wan(config, source, channels_, colours_)) {}
+
+  LatentShape pixels(const LatentShape& latents) const override {
+    if (latents[0] != channels_)
+      throw_user_error("latents of {} channels: the VAE decodes {}", latents[0], channels_);
+    const auto [frames, rows, columns] = decoder_.grown({latents[1], latents[2], latents[3]});
+    return {colours_, frames, rows, columns};
+  }
+  std::vector<float> decode(const LatentShape& shape, std::span<const float> latents,
+                            ThreadPool& pool) const override {
+    std::vector<float> out = channels_first(decoder_(channels_last(shape, latents, scale_, shift_), pool));
+    for (float& pixel : out) pixel = std::clamp(pixel, -1.0F, 1.0F);
+    return out;
+  }
+
+ private:
+  const std::uint32_t channels_, colours_;
+  const std::vector<float> scale_, shift_;
+  const ConvolutionalDecoder decoder_;
+};
+
+}  // namespace
+
+extern const ImageDecoderFamily kAutoencoderKlWan;
+const ImageDecoderFamily kAutoencoderKlWan = {.class_names = {"AutoencoderKLWan", "AutoencoderKLQwenImage"},
+                                              .load = make_image_decoder<AutoencoderKlWan>};
+
+}  // namespace tpsim::rank

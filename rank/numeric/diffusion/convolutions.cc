@@ -1,0 +1,191 @@
+#include "rank/numeric/diffusion/convolutions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+#include "rank/linear/vector_ops.h"
+
+namespace tpsim::rank {
+namespace {
+
+std::size_t channels_of(const Volume& x) { return x.values.size() / x.positions(); }
+
+Volume silu(Volume x) {
+  activate(TowerActivation::kSilu, x.values.data(), x.values.size());
+  return x;
+}
+
+// Each position four times: interpolation by the nearest.
+Volume twice_the_size(const Volume& x) {
+  const auto [frames, rows, columns] = x.size;
+  const std::size_t channels = channels_of(x);
+  Volume out{.size = {frames, 2 * rows, 2 * columns}, .values = {}};
+  out.values.reserve(4 * x.values.size());
+  for (std::uint32_t row = 0; row < frames * 2 * rows; ++row) {
+    for (std::uint32_t column = 0; column < 2 * columns; ++column) {
+      const std::size_t from = (std::size_t{row / 2} * columns + column / 2) * channels;
+      const float* const position = x.values.data() + from;
+      out.values.insert(out.values.end(), position, position + channels);
+    }
+  }
+  return out;
+}
+
+// The first frame, then of each other the two that `convolution` makes of those but the first.
+Volume more_frames(const Convolution& convolution, Volume x, ThreadPool& pool) {
+  const auto [frames, rows, columns] = x.size;
+  if (frames == 1) return x;
+  const std::size_t channels = channels_of(x), frame = x.values.size() / frames;
+  Volume rest{.size = {frames - 1, rows, columns},
+              .values = {x.values.begin() + static_cast<std::ptrdiff_t>(frame), x.values.end()}};
+  rest = convolution(rest, pool);  // [position, which of the two, channel]
+  Volume out{.size = {2 * frames - 1, rows, columns}, .values = std::move(x.values)};
+  out.values.resize(frame);
+  for (std::uint32_t later = 0; later < 2 * (frames - 1); ++later) {
+    for (std::size_t position = 0; position < frame / channels; ++position) {
+      const std::size_t at = later / 2 * (frame / channels) + position;
+      const float* const from = rest.values.data() + (2 * at + later % 2) * channels;
+      out.values.insert(out.values.end(), from, from + channels);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Volume channels_last(const LatentShape& shape, std::span<const float> values, const std::vector<float>& scale,
+                     const std::vector<float>& shift) {
+  const std::size_t channels = shape[0];
+  Volume out{.size = {shape[1], shape[2], shape[3]}, .values = std::vector<float>(values.size())};
+  const std::size_t positions = out.positions();
+  for (std::size_t c = 0; c < channels; ++c) {
+    for (std::size_t at = 0; at < positions; ++at)
+      out.values[at * channels + c] = values[c * positions + at] * scale[c] + shift[c];
+  }
+  return out;
+}
+
+std::vector<float> channels_first(const Volume& volume) {
+  const std::size_t positions = volume.positions(), channels = channels_of(volume);
+  std::vector<float> out(volume.values.size());
+  for (std::size_t c = 0; c < channels; ++c) {
+    for (std::size_t at = 0; at < positions; ++at) out[c * positions + at] = volume.values[at * channels + c];
+  }
+  return out;
+}
+
+Convolution::Convolution(const TowerReader& reader, const std::string& name, std::uint32_t inputs,
+                         std::uint32_t outputs, const std::vector<std::uint64_t>& kernel) {
+  kernel_.fill(1);
+  for (std::size_t i = 0; i < kernel.size(); ++i)
+    kernel_[3 - kernel.size() + i] = static_cast<std::uint32_t>(kernel[i]);
+  std::vector<std::uint64_t> shape{inputs};
+  shape.insert(shape.end(), kernel.begin(), kernel.end());
+  linear_ = reader.whole(name, outputs, shape, /*bias=*/true);
+}
+
+Volume Convolution::operator()(const Volume& x, ThreadPool& pool) const {
+  const auto [frames, rows, columns] = x.size;
+  const std::size_t channels = channels_of(x), inputs = linear_.weight.k(), outputs = linear_.weight.n();
+  const std::size_t taps = std::size_t{kernel_[0]} * kernel_[1] * kernel_[2];
+  Volume out{.size = x.size, .values = std::vector<float>(x.positions() * outputs)};
+  std::vector<float> patches(columns * inputs);  // of a row
+  for (std::uint32_t at = 0; at < frames * rows; ++at) {
+    std::ranges::fill(patches, 0.0F);
+    for (std::uint32_t tap = 0; tap < taps; ++tap) {
+      // Unsigned numbers below 0 are beyond the sizes, too.
+      const std::uint32_t frame = at / rows + tap / (kernel_[1] * kernel_[2]) - (kernel_[0] - 1);
+      const std::uint32_t row = at % rows + tap / kernel_[2] % kernel_[1] - kernel_[1] / 2;
+      if (frame >= frames || row >= rows) continue;
+      for (std::uint32_t to = 0; to < columns; ++to) {
+        const std::uint32_t column = to + tap % kernel_[2] - kernel_[2] / 2;
+        if (column >= columns) continue;
+        const std::size_t from = ((std::size_t{frame} * rows + row) * columns + column) * channels;
+        for (std::size_t c = 0; c < channels; ++c) patches[to * inputs + c * taps + tap] = x.values[from + c];
+      }
+    }
+    linear_.forward(patches.data(), columns, out.values.data() + std::size_t{at} * columns * outputs, pool);
+  }
+  return out;
+}
+
+Volume VolumeNorm::operator()(Volume x, ThreadPool& pool) const {
+  if (groups == 0) {
+    weights.apply(x.values.data(), x.positions(), x.values.data(), pool);
+    return x;
+  }
+  const std::size_t channels = channels_of(x), wide = channels / groups;
+  const std::size_t positions = x.positions() / x.size[0];  // of a frame
+  pool.parallel_for(x.size[0] * groups, [&](std::uint32_t i, std::uint32_t) {
+    const std::size_t first = i % groups * wide;
+    float* const group = x.values.data() + i / groups * positions * channels + first;
+    const auto sum = [&](double less, bool squares) {
+      double out = 0;
+      for (std::size_t at = 0; at < positions * wide; ++at) {
+        const double value = group[at / wide * channels + at % wide] - less;
+        out += squares ? value * value : value;
+      }
+      return out / static_cast<double>(positions * wide);
+    };
+    const double mean = sum(0, false), factor = 1 / std::sqrt(sum(mean, true) + weights.eps);
+    for (std::size_t at = 0; at < positions * wide; ++at) {
+      float& value = group[at / wide * channels + at % wide];
+      const std::size_t c = first + at % wide;
+      value = static_cast<float>((value - mean) * factor) * weights.weight[c] + weights.bias[c];
+    }
+  });
+  return x;
+}
+
+Volume ResidualBlock::operator()(const Volume& x, ThreadPool& pool) const {
+  Volume out = conv2(silu(norm2(conv1(silu(norm1(x, pool)), pool), pool)), pool);
+  const auto plus = [&](const Volume& past) {
+    add(out.values.data(), past.values.data(), out.values.size());
+  };
+  if (shortcut) {
+    plus((*shortcut)(x, pool));
+  } else {
+    plus(x);
+  }
+  return out;
+}
+
+Volume FrameAttention::operator()(Volume x, ThreadPool& pool) const {
+  const std::uint32_t rows = x.positions(), width = out.weight.n();
+  std::vector<std::uint32_t> begins;
+  for (std::uint32_t frame = 0; frame <= x.size[0]; ++frame) begins.push_back(frame * (rows / x.size[0]));
+  std::vector<float> heads(std::size_t{rows} * 3 * width), met(x.values.size()), added(x.values.size());
+  qkv.forward(norm(x, pool).values.data(), rows, heads.data(), pool);
+  attend_segments(heads.data(), 1, width, begins, 1 / std::sqrt(static_cast<float>(width)), met.data(), pool);
+  out.forward(met.data(), rows, added.data(), pool);
+  add(x.values.data(), added.data(), added.size());
+  return x;
+}
+
+Volume ConvolutionalDecoder::operator()(Volume x, ThreadPool& pool) const {
+  if (first) x = (*first)(x, pool);
+  x = middle[0](in(x, pool), pool);
+  if (attention) x = (*attention)(std::move(x), pool);
+  x = middle[1](x, pool);
+  for (const Level& level : levels) {
+    for (const ResidualBlock& block : level.blocks) x = block(x, pool);
+    if (level.frames) x = more_frames(*level.frames, std::move(x), pool);
+    if (level.enlarged) x = (*level.enlarged)(twice_the_size(x), pool);
+  }
+  return out(silu(norm(std::move(x), pool)), pool);
+}
+
+std::array<std::uint32_t, 3> ConvolutionalDecoder::grown(std::array<std::uint32_t, 3> size) const {
+  for (const Level& level : levels) {
+    if (level.frames) size[0] = 2 * size[0] - 1;
+    if (level.enlarged) {
+      size[1] *= 2;
+      size[2] *= 2;
+    }
+  }
+  return size;
+}
+
+}  // namespace tpsim::rank
