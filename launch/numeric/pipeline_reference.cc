@@ -34,7 +34,7 @@ EncoderReference read_encoder(const Json& encoder, const std::string& path) {
                     encoder.contains("ids") && encoder.at("ids").is_array() && !encoder.at("ids").empty() &&
                     encoder.contains("rows") && encoder.at("rows").is_array();
   if (!good)
-    throw_user_error("--reference {}: key \"text_encoder\" is no object of folder, ids and rows", path);
+    throw_user_error("--reference {}: key \"text_encoders\": one is no object of folder, ids and rows", path);
   EncoderReference read;
   read.folder = encoder.at("folder").get<std::string>();
   for (const float id : numbers(encoder, "ids", encoder.at("ids").size(), path)) {
@@ -77,7 +77,11 @@ LoopReference read_loop_reference(const std::string& path, std::uint32_t channel
   const std::size_t count = rank::elements(shape);
   out.first_pass = numbers(json, "first_pass", count, path);
   out.latents = numbers(json, "latents", count, path);
-  if (reader.has("text_encoder")) out.encoder = read_encoder(json.at("text_encoder"), path);
+  if (reader.has("text_encoders")) {
+    if (!json.at("text_encoders").is_array())
+      throw_user_error("--reference {}: key \"text_encoders\" must be a list", path);
+    for (const Json& encoder : json.at("text_encoders")) out.encoders.push_back(read_encoder(encoder, path));
+  }
   if (reader.has("pixels")) out.pixels = read_pixels(json.at("pixels"), path);
   return out;
 }

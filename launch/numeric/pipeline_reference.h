@@ -45,7 +45,7 @@ struct LoopReference {
   }
   LoopSize size;
   std::vector<float> first_pass, latents;
-  std::optional<EncoderReference> encoder;
+  std::vector<EncoderReference> encoders;
   std::optional<PixelReference> pixels;
 };
 // Throws UserError naming --reference.

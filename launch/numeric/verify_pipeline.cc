@@ -131,6 +131,7 @@ ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy) {
   const std::filesystem::path transformer = root / "transformer";
   const Json config = read_pipeline_json("--model-path", transformer / "config.json", kConfig);
   ComputedPipeline out;
+  out.class_name = reader.text("_class_name", "");
   const rank::ConfigReader asked(config, (transformer / "config.json").string());
   out.denoiser = dummy ? rank::load_denoiser(asked, rank::DummyWeights(/*seed=*/0))
                        : rank::load_denoiser(asked, rank::Checkpoint(transformer.string()));
@@ -152,12 +153,14 @@ void load_decoder(const std::string& folder, const LoopReference& reference, boo
                      fmt::join(reference.pixels->shape, " x "), fmt::join(pixels, " x "));
 }
 
-double verify_text_encoder(const std::string& folder, const EncoderReference& reference, bool dummy) {
+double verify_text_encoder(const std::string& folder, const ComputedPipeline& pipeline,
+                           const EncoderReference& reference, bool dummy) {
   const std::filesystem::path at = std::filesystem::path(folder) / reference.folder;
   const Json config = read_pipeline_json("--model-path", at / "config.json", kConfig);
   const rank::ConfigReader reader(config, (at / "config.json").string());
-  const auto encoder = dummy ? rank::load_text_encoder(reader, rank::DummyWeights(/*seed=*/0))
-                             : rank::load_text_encoder(reader, rank::Checkpoint(at.string()));
+  const auto encoder =
+      dummy ? rank::load_text_encoder(reader, rank::DummyWeights(/*seed=*/0), pipeline.class_name)
+            : rank::load_text_encoder(reader, rank::Checkpoint(at.string()), pipeline.class_name);
   rank::ThreadPool pool(1);
   const std::vector<float> rows = encoder->rows(reference.ids, pool);
   if (rows.size() != reference.rows.size())

@@ -19,6 +19,7 @@ namespace tpsim::launch {
 // What is computed in a pipeline's folder: transformer and scheduler. Text encoders and the VAE are where a
 // reference has something of them.
 struct ComputedPipeline {
+  std::string class_name;
   std::unique_ptr<rank::Denoiser> denoiser;
   std::unique_ptr<rank::ImageDecoder> decoder;  // none until load_decoder()
   rank::Json scheduler;
@@ -59,6 +60,7 @@ std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const
 
 // Of the encoder's rows from the recorded ones, over the largest. Throws UserError naming the component's
 // config.json or the reference.
-double verify_text_encoder(const std::string& folder, const EncoderReference& reference, bool dummy);
+double verify_text_encoder(const std::string& folder, const ComputedPipeline& pipeline,
+                           const EncoderReference& reference, bool dummy);
 
 }  // namespace tpsim::launch

@@ -21,7 +21,8 @@ struct Names {
 Names names_of(const TensorSource& source) {
   for (const auto& [model, head] : {std::pair("model.", ""),
                                     {"language_model.model.", "language_model."},
-                                    {"model.language_model.", ""}}) {
+                                    {"model.language_model.", ""},
+                                    {"", ""}}) {
     if (source.has(std::string(model) + "embed_tokens.weight")) return {model, head};
   }
   return {"model.", ""};  // require() says what is missing

@@ -5,8 +5,9 @@ tiny transformer, of a denoising loop with guidance, and of the VAE's pixels beh
 Usage: make_diffusion_references.py FOLDER [NAME ...]      FOLDER: tests/golden/diffusion; NAME: only these
 
 Weights, latents and embeddings of the prompts come from the rule of diffusion_weights.py. Needs torch, diffusers and
-transformers; the values in the repository were made with Diffusers 0.42.1 and PyTorch 2.9.1 (of VAEs: 2.15.0). A run writes FOLDER/NAME/{model_index.json,
-transformer/config.json, scheduler/scheduler_config.json, reference.json}, and of a text encoder and a VAE their config.json.
+transformers; the values in the repository were made with Diffusers 0.42.1, Transformers 5.24 and PyTorch 2.9.1 (of VAEs
+and of text encoders that are not T5: 2.15.0). A run writes FOLDER/NAME/{model_index.json, transformer/config.json,
+scheduler/scheduler_config.json, reference.json}, and of text encoders and a VAE their config.json.
 """
 
 import json
@@ -65,15 +66,34 @@ PIPELINES = {
 T5 = {"d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_heads": 4, "vocab_size": 50,
       "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "feed_forward_proj": "gated-gelu",
       "layer_norm_epsilon": 1e-6}
-# NAME: (component, class, config)
-TEXT_ENCODERS = {"wan": ("text_encoder", "UMT5EncoderModel", {**T5, "model_type": "umt5"}),
-                 "flux": ("text_encoder_2", "T5EncoderModel", {**T5, "model_type": "t5"})}
+CLIP = {"model_type": "clip_text_model", "hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4,
+        "num_hidden_layers": 2, "vocab_size": 50, "max_position_embeddings": 20, "hidden_act": "quick_gelu",
+        "layer_norm_eps": 1e-5, "bos_token_id": 48, "eos_token_id": 2}
+LANGUAGE = {"hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "num_hidden_layers": 3, "vocab_size": 50, "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
+            "hidden_act": "silu", "rope_theta": 1e4, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2}
+QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", **LANGUAGE, "head_dim": 8}
+QWEN_VL = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl",
+           "text_config": {"model_type": "qwen2_5_vl_text", **LANGUAGE, "num_attention_heads": 2,
+                           "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]}},
+           "vision_config": {"model_type": "qwen2_5_vl", "depth": 1, "hidden_size": 16, "intermediate_size": 16,
+                             "num_heads": 2, "out_hidden_size": 24, "fullatt_block_indexes": [0]}}
+# NAME: of each text encoder (component, class, config, what the pipeline reads)
+TEXT_ENCODERS = {"wan": [("text_encoder", "UMT5EncoderModel", {**T5, "model_type": "umt5"},
+                          lambda out: out.last_hidden_state)],
+                 "flux": [("text_encoder", "CLIPTextModel", CLIP, lambda out: out.pooler_output),
+                          ("text_encoder_2", "T5EncoderModel", {**T5, "model_type": "t5"},
+                           lambda out: out.last_hidden_state)],
+                 "z-image": [("text_encoder", "Qwen3Model", QWEN3, lambda out: out.hidden_states[-2])],
+                 "qwen-image": [("text_encoder", "Qwen2_5_VLForConditionalGeneration", QWEN_VL,
+                                 lambda out: out.hidden_states[-1][:, 34:])]}
 AUTOENCODER = {"_class_name": "AutoencoderKL", "down_block_types": ["DownEncoderBlock2D"] * 2,
                "up_block_types": ["UpDecoderBlock2D"] * 2, "block_out_channels": [8, 12], "layers_per_block": 1,
                "norm_num_groups": 4, "latent_channels": 4, "scaling_factor": 0.3611, "shift_factor": 0.1159,
                "use_quant_conv": False, "use_post_quant_conv": False}
 WAN_VAE = {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4, "dim_mult": [1, 2, 2], "num_res_blocks": 1,
-           "temperal_downsample": [True, True], "latents_mean": [-0.75, 0.1, 0.4, -0.2], "latents_std": [1.4, 2.3, 0.7, 1]}
+           "temperal_downsample": [True, True], "latents_mean": [-0.75, 0.1, 0.4, -0.2],
+           "latents_std": [1.4, 2.3, 0.7, 1]}
 # NAME: config of its VAE
 VAES = {"flux": AUTOENCODER, "wan": WAN_VAE,
         "z-image": {**AUTOENCODER, "block_out_channels": [8], "up_block_types": ["UpDecoderBlock2D"],
@@ -203,14 +223,14 @@ def fill(model):
 
 
 @torch.no_grad()
-def record_text_encoder(name):
-    component, kind, config = TEXT_ENCODERS[name]
+def record_text_encoder(component, kind, config, read):
     kind = getattr(transformers, kind)
     model = kind(kind.config_class(**config)).to(torch.float32).eval()
     shapes = fill(model)
-    rows = model(torch.tensor([IDS])).last_hidden_state
-    return {"folder": component, "ids": IDS, "rows": [float(f"{x:.7g}") for x in rows.flatten().tolist()],
-            "tensors": shapes}
+    ids = 3 * IDS if "text_config" in config else IDS  # of which the template's are dropped
+    rows = read(model(torch.tensor([ids]), output_hidden_states=True))
+    return {"folder": component, "ids": ids, "rows": [float(f"{x:.7g}") for x in rows.flatten().tolist()],
+            "tensors": {key: shape for key, shape in shapes.items() if "visual" not in key and "lm_head" not in key}}
 
 
 @torch.no_grad()
@@ -228,8 +248,9 @@ def record_pixels(name, latents):
     pixels = vae.decode(latents, return_dict=False)[0]
     frames = pixels.shape[2] if pixels.dim() == 5 else 1
     stride = 53 if frames > 1 else 5  # of the pixels that a reference keeps
-    values = pixels.flatten()[::stride].tolist()
-    return {"shape": [pixels.shape[1], frames, *pixels.shape[-2:]], "stride": stride, "values": [float(f"{x:.7g}") for x in values], "tensors": shapes}
+    values = [float(f"{x:.7g}") for x in pixels.flatten()[::stride].tolist()]
+    return {"shape": [pixels.shape[1], frames, *pixels.shape[-2:]], "stride": stride, "values": values,
+            "tensors": shapes}
 
 
 @torch.no_grad()
@@ -268,11 +289,10 @@ def main():
         index = {"_class_name": pipeline, "transformer": ["diffusers", transformer["_class_name"]],
                  "scheduler": ["diffusers", scheduler["_class_name"]]}
         reference = record(name)
-        if name in TEXT_ENCODERS:
-            component, kind, config = TEXT_ENCODERS[name]
+        for component, kind, config, read in TEXT_ENCODERS.get(name, []):
             index[component] = ["transformers", kind]
             write(os.path.join(at, component, "config.json"), config)
-            reference["text_encoder"] = record_text_encoder(name)
+            reference.setdefault("text_encoders", []).append(record_text_encoder(component, kind, config, read))
         if name in VAES:
             index["vae"] = ["diffusers", VAES[name]["_class_name"]]
             write(os.path.join(at, "vae", "config.json"), VAES[name])

@@ -66,17 +66,12 @@ class T5Encoder : public TextEncoder {
   }
 
   std::vector<float> rows(std::span<const std::uint32_t> ids, ThreadPool& pool) const override {
-    std::vector<float> x;
-    for (const std::uint32_t id : ids) {
-      if (id >= vocabulary_) throw_user_error("token {}: the vocabulary has {}", id, vocabulary_);
-      const auto row = embeddings_.begin() + static_cast<std::ptrdiff_t>(id) * width_;
-      x.insert(x.end(), row, row + width_);
-    }
+    std::vector<float> x = embedded(ids, embeddings_, width_);
     const auto count = static_cast<std::uint32_t>(ids.size());
     std::vector<float> normed(x.size());
     for (const T5Block& block : blocks_) {
       block.norm1.apply(x.data(), count, normed.data(), pool);
-      const std::vector<float> met = product(block.out, attend(block, normed, count, pool), pool);
+      const std::vector<float> met = product(block.out, attend(block, normed, pool), pool);
       add(x.data(), met.data(), x.size());
       block.norm2.apply(x.data(), count, normed.data(), pool);
       std::vector<float> hidden = product(block.gate, normed, pool);
@@ -104,28 +99,13 @@ class T5Encoder : public TextEncoder {
     return first + std::min(exact + more, half - 1);
   }
 
-  std::vector<float> attend(const T5Block& block, const std::vector<float>& x, std::uint32_t count,
-                            ThreadPool& pool) const {
-    const std::vector<float> q = product(block.q, x, pool), k = product(block.k, x, pool),
-                             v = product(block.v, x, pool);
-    const std::size_t inner = std::size_t{heads_} * dim_;
-    std::vector<float> out(q.size());
-    pool.parallel_for(heads_, [&](std::uint32_t head, std::uint32_t) {
-      std::vector<float> p(count);
-      for (std::uint32_t a = 0; a < count; ++a) {
-        for (std::uint32_t b = 0; b < count; ++b) {
+  std::vector<float> attend(const T5Block& block, const std::vector<float>& x, ThreadPool& pool) const {
+    const TokenAttention attention{
+        .heads = heads_, .dim = dim_, .bias = [&](std::uint32_t head, std::uint32_t a, std::uint32_t b) {
           const auto distance = static_cast<std::int32_t>(b) - static_cast<std::int32_t>(a);
-          p[b] = dot(q.data() + a * inner + head * dim_, k.data() + b * inner + head * dim_, dim_) +
-                 block.bias[std::size_t{bucket(distance)} * heads_ + head];
-        }
-        softmax(p.data(), count);
-        float* const to = out.data() + a * inner + head * dim_;
-        for (std::uint32_t b = 0; b < count; ++b) {
-          for (std::uint32_t i = 0; i < dim_; ++i) to[i] += p[b] * v[b * inner + head * dim_ + i];
-        }
-      }
-    });
-    return out;
+          return block.bias[std::size_t{bucket(distance)} * heads_ + head];
+        }};
+    return attention(product(block.q, x, pool), product(block.k, x, pool), product(block.v, x, pool), pool);
   }
 
   const std::uint32_t width_, dim_, heads_, vocabulary_, buckets_, farthest_;
@@ -134,14 +114,14 @@ class T5Encoder : public TextEncoder {
   TowerNorm norm_;
 };
 
+std::unique_ptr<TextEncoder> load_t5(const ConfigReader& config, const TensorSource& source,
+                                     const std::string& /*pipeline*/) {
+  return std::make_unique<T5Encoder>(config, source, /*bias_each=*/config.text("model_type", "") == "umt5");
+}
+
 }  // namespace
 
-std::unique_ptr<TextEncoder> load_text_encoder(const ConfigReader& config, const TensorSource& source) {
-  const std::string type = config.text("model_type", "");
-  if (type != "t5" && type != "umt5")
-    throw_user_error("{}: key \"model_type\" is {}, which is not computed; t5 and umt5 are", config.where(),
-                     type.empty() ? "missing" : type);
-  return std::make_unique<T5Encoder>(config, source, /*bias_each=*/type == "umt5");
-}
+extern const TextEncoderFamily kT5Encoder;
+const TextEncoderFamily kT5Encoder = {.model_types = {"t5", "umt5"}, .load = load_t5};
 
 }  // namespace tpsim::rank

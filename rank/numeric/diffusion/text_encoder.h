@@ -1,9 +1,13 @@
-// Text encoders of pipelines, computed: T5 and UMT5 (t5_encoder.cc), whole on every rank.
+// Text encoders of pipelines, computed: one file a family (t5_encoder.cc, clip_encoder.cc,
+// language_encoder.cc), one list (text_encoder.cc). Whole on every rank.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "rank/config/config_reader.h"
@@ -18,13 +22,39 @@ class TextEncoder {
   TextEncoder(const TextEncoder&) = delete;
   TextEncoder& operator=(const TextEncoder&) = delete;
   virtual ~TextEncoder() = default;
-  // What the transformer is given of so many tokens, none of them padding: [ids, width]. REQUIRES: ids is not
-  // empty. Throws UserError for a token beyond the vocabulary.
+  // What the transformer is given of so many tokens, none of them padding: [ids, width], without those that a
+  // pipeline drops; of CLIP [width], of them all. REQUIRES: ids is not empty. Throws UserError for a token
+  // beyond the vocabulary, and for too many or too few.
   virtual std::vector<float> rows(std::span<const std::uint32_t> ids, ThreadPool& pool) const = 0;
 };
 
+struct TextEncoderFamily {
+  std::vector<std::string_view> model_types;  // of config.json
+  // `pipeline`: _class_name of model_index.json. Throws UserError where a tensor is missing or misshaped, or
+  // the config or the pipeline asks for what is not computed.
+  std::unique_ptr<TextEncoder> (*load)(const ConfigReader& config, const TensorSource& source,
+                                       const std::string& pipeline);
+};
+
 // `config`: the component's config.json. Throws UserError naming the file for a model type that is not
-// computed, and for tensors that are missing or misshaped.
-std::unique_ptr<TextEncoder> load_text_encoder(const ConfigReader& config, const TensorSource& source);
+// computed, and as TextEncoderFamily::load.
+std::unique_ptr<TextEncoder> load_text_encoder(const ConfigReader& config, const TensorSource& source,
+                                               const std::string& pipeline);
+
+// Rows of `table` [vocabulary, width]. Throws UserError for a token beyond it.
+std::vector<float> embedded(std::span<const std::uint32_t> ids, const std::vector<float>& table,
+                            std::uint32_t width);
+
+// softmax(scale q k^T + bias(head, query, key)) v, in q's shape [tokens, heads x dim]; causal: of keys up to
+// the query.
+struct TokenAttention {
+  std::uint32_t heads = 0, dim = 0;
+  float scale = 1;
+  bool causal = false;
+  std::function<float(std::uint32_t head, std::uint32_t query, std::uint32_t key)> bias = {};  // may be empty
+
+  std::vector<float> operator()(const std::vector<float>& q, const std::vector<float>& k,
+                                const std::vector<float>& v, ThreadPool& pool) const;
+};
 
 }  // namespace tpsim::rank

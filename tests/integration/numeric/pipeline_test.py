@@ -33,8 +33,7 @@ class Pipelines(Numeric):
         shutil.copytree(os.path.join(numeric_test.MODELS, name), folder, dirs_exist_ok=True)
         with open(os.path.join(folder, "transformer/diffusion_pytorch_model.safetensors"), "wb") as file:
             file.write(weights(name))
-        encoder = reference(name).get("text_encoder")
-        if encoder:
+        for encoder in reference(name).get("text_encoders", []):
             with open(os.path.join(folder, encoder["folder"], "model.safetensors"), "wb") as file:
                 file.write(diffusion_weights.safetensors(encoder["tensors"]))
         pixels = reference(name).get("pixels")
@@ -43,7 +42,7 @@ class Pipelines(Numeric):
                 file.write(diffusion_weights.safetensors(pixels["tensors"]))
         for file, keys in changes.items():
             path = os.path.join(folder, {"transformer": "transformer/config.json", "index": "model_index.json",
-                                         "vae": "vae/config.json",
+                                         "vae": "vae/config.json", "encoder": "text_encoder/config.json",
                                          "scheduler": "scheduler/scheduler_config.json"}[file])
             with open(path) as old:
                 data = {**json.load(old), **keys}
@@ -115,20 +114,23 @@ class Pipelines(Numeric):
             self.assertLess(row[3], 0.1)
 
     def test_text_encoders(self):
-        for name, component in (("wan", "text_encoder"), ("flux", "text_encoder_2")):
+        for name, encoders in (("wan", {"text_encoder": 17}), ("flux", {"text_encoder": 17, "text_encoder_2": 17}),
+                               ("z-image", {"text_encoder": 17}), ("qwen-image", {"text_encoder": 51})):
             folder = self.pipeline(name)
             path = os.path.join(folder, "reference.json")
             flags = ["--reference", path, "--attention-backends", "fa", "--num-gpus", "1"]
             done = self.tpsim("verify", "--model-path", folder, *flags)
-            line = next(line for line in done.stdout.splitlines() if line.startswith(component + " of 17 tokens: "))
-            self.assertLessEqual(float(line.split(": ")[1].split()[0]), TOLERANCE)
+            for component, tokens in encoders.items():
+                line = next(line for line in done.stdout.splitlines()
+                            if line.startswith(f"{component} of {tokens} tokens: "))
+                self.assertLessEqual(float(line.split(": ")[1].split()[0]), TOLERANCE)
             with open(path) as file:
                 wrong = json.load(file)
-            wrong["text_encoder"]["rows"][5] += 0.01
+            wrong["text_encoders"][0]["rows"][5] += 0.01
             with open(path, "w") as file:
                 json.dump(wrong, file)
             self.rows(folder, *flags, status=1)
-            self.assertEqual(self.last_line, "The text encoder disagrees.")
+            self.assertEqual(self.last_line, "A text encoder disagrees.")
 
     def test_a_wrong_reference_disagrees(self):
         for values in (lambda wrong: wrong["latents"], lambda wrong: wrong["pixels"]["values"]):
@@ -141,6 +143,19 @@ class Pipelines(Numeric):
                 json.dump(wrong, file)
             self.rows(folder, "--reference", path, "--attention-backends", "fa", "--num-gpus", "1", status=1)
             self.assertEqual(self.last_line, "1 of 1 rows disagree.")
+
+    def test_text_encoders_that_are_not_computed_are_refused(self):
+        for name, changes, words in (
+                ("z-image", {"encoder": {"model_type": "gemma3_text"}}, "clip_text_model, qwen3 or qwen2_5_vl"),
+                ("z-image", {"index": {"_class_name": "LuminaPipeline"}}, "what a LuminaPipeline reads"),
+                ("z-image", {"encoder": {"head_dim": 6}}, "q_proj"),
+                ("flux", {"index": {"_class_name": "StableDiffusion3Pipeline"}}, "clip_text_model"),
+                ("flux", {"encoder": {"max_position_embeddings": 16}}, "position_embedding"),
+                ("qwen-image", {"index": {"_class_name": "ZImagePipeline"}}, "\"rows\" of text_encoder")):
+            with self.subTest(name=name, changes=changes):
+                folder = self.pipeline(name, **changes)
+                self.refuse(folder, words, "--reference", os.path.join(folder, "reference.json"), "--num-gpus", "1",
+                            "--attention-backends", "fa")
 
     def test_vaes_that_are_not_computed_are_refused(self):
         for name, changes, words in (("z-image", {"_class_name": "AutoencoderDC"}, "AutoencoderKL, AutoencoderKLWan"),

@@ -1,0 +1,94 @@
+// Language models as text encoders: the pass that serves them (rank/numeric/numeric_forward.h), of which a
+// pipeline reads hidden states.
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "attention/selection/registry.h"
+#include "proto/base/error.h"
+#include "rank/cost/hardware.h"
+#include "rank/numeric/diffusion/text_encoder.h"
+#include "rank/numeric/numeric_forward.h"
+
+namespace tpsim::rank {
+namespace {
+
+// Diffusers 0.42.1, pipelines/z_image/pipeline_z_image.py, qwenimage/pipeline_qwenimage.py.
+struct HiddenStates {
+  std::string_view pipeline;
+  bool before_last_layer = false;  // else behind the last norm
+  std::uint32_t dropped = 0;       // first tokens, those of the template
+};
+constexpr HiddenStates kHiddenStates[] = {{.pipeline = "ZImagePipeline", .before_last_layer = true},
+                                          {.pipeline = "QwenImagePipeline", .dropped = 34}};
+
+class LanguageEncoder : public TextEncoder {
+ public:
+  LanguageEncoder(ModelConfig model, const TensorSource& source, const HiddenStates& states)
+      : model_(std::move(model)), dropped_(states.dropped) {
+    if (states.before_last_layer) {
+      options_.hidden_layers = {model_.num_layers - 1};
+    } else {
+      options_.hidden = NumericOptions::Hidden::kNormed;
+    }
+    LocalCollectives alone(1);
+    weights_ = load_ranks(model_, source, options_, alone);
+  }
+
+  std::vector<float> rows(std::span<const std::uint32_t> ids, ThreadPool& pool) const override {
+    const auto count = static_cast<std::uint32_t>(ids.size());
+    if (count <= dropped_)
+      throw_user_error("{} tokens: the first {}, those of the template, are dropped", count, dropped_);
+    for (const std::uint32_t id : ids)
+      if (id >= model_.vocab_size) throw_user_error("token {}: the vocabulary has {}", id, model_.vocab_size);
+    NumericOptions options = options_;
+    options.num_pages = count;
+    LocalCollectives alone(1);
+    // What a backend plans is none of the numbers.
+    NumericForward forward(
+        model_, weights_, options,
+        attention::create_attention_backend("triton", load_hardware("h100-sxm"), options.page_size), alone,
+        pool);
+    std::vector<std::uint32_t> pages(count);
+    std::iota(pages.begin(), pages.end(), 0U);
+    const std::uint32_t none = 0;
+    const std::span<const std::uint32_t> table = pages;
+    TokenBatch batch;
+    batch.metadata.forward_mode = proto::EXTEND;
+    batch.token_ids = ids;
+    batch.q_lens = batch.metadata.extend_lens = {&count, 1};
+    batch.prefix_lens = batch.metadata.extend_prefix_lens = {&none, 1};
+    batch.page_tables = {&table, 1};
+    forward.forward({&batch, 1});
+    const std::span<const float> hidden =
+        forward.hidden().subspan(std::size_t{dropped_} * model_.hidden_size);
+    return {hidden.begin(), hidden.end()};
+  }
+
+ private:
+  const ModelConfig model_;
+  const std::uint32_t dropped_;
+  NumericOptions options_;
+  LoadedRanks weights_;
+};
+
+std::unique_ptr<TextEncoder> load_language_encoder(const ConfigReader& config, const TensorSource& source,
+                                                   const std::string& pipeline) {
+  const auto* const states = std::ranges::find(kHiddenStates, pipeline, &HiddenStates::pipeline);
+  if (states == std::end(kHiddenStates))
+    throw_user_error("{}: key \"model_type\" is {}: what a {} reads of it is not known", config.where(),
+                     config.text("model_type", ""), pipeline);
+  ModelConfig model = parse_model_config(config.json().dump(), config.where());
+  model.tie_word_embeddings = true;  // nobody reads the head
+  return std::make_unique<LanguageEncoder>(std::move(model), source, *states);
+}
+
+}  // namespace
+
+extern const TextEncoderFamily kLanguageEncoder;
+const TextEncoderFamily kLanguageEncoder = {.model_types = {"qwen3", "qwen2_5_vl"},
+                                            .load = load_language_encoder};
+
+}  // namespace tpsim::rank
