@@ -96,6 +96,8 @@ WAN_VAE = {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4, "dim_mu
            "latents_std": [1.4, 2.3, 0.7, 1]}
 # NAME: config of its VAE
 VAES = {"flux": AUTOENCODER, "wan": WAN_VAE,
+        "wan-euler": {**WAN_VAE, "decoder_base_dim": 6, "temperal_downsample": [False, True], "is_residual": True,
+                      "patch_size": 2, "in_channels": 12, "out_channels": 12},
         "z-image": {**AUTOENCODER, "block_out_channels": [8], "up_block_types": ["UpDecoderBlock2D"],
                     "down_block_types": ["DownEncoderBlock2D"], "use_post_quant_conv": True,
                     "mid_block_add_attention": False},

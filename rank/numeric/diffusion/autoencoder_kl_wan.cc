@@ -1,6 +1,6 @@
 // AutoencoderKLWan and AutoencoderKLQwenImage of Diffusers 0.42.1, their decoder, which is one: root mean
-// squares and causal convolutions of frames, of which levels make more. Wan 2.2's, of residual levels, is
-// refused.
+// squares and causal convolutions of frames, of which levels make more. Wan 2.2's (TI2V 5B) has residual
+// levels, and of each colour a patch of pixels as channels.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -30,13 +30,13 @@ std::vector<float> wan_statistics(const ConfigReader& config, const char* key, s
 
 ConvolutionalDecoder read_wan(const ConfigReader& config, const TensorSource& source, std::uint32_t latent,
                               std::uint32_t colours) {
-  if (config.flag("is_residual", false) || config.number_or("patch_size", 1) != 1)
-    throw_user_error(
-        "{}: keys \"is_residual\" and \"patch_size\": residual levels and pixels that are "
-        "channels are not computed",
-        config.where());
+  const bool residual = config.flag("is_residual", false);
   const std::uint32_t base = config.number_or("decoder_base_dim", config.number_or("base_dim", 96));
   const std::vector<std::uint32_t> factors = channel_list(config, "dim_mult", {1, 2, 4, 4});
+  constexpr std::uint64_t kMostChannels = 65536;
+  if (std::uint64_t{base} * std::ranges::max(factors) > kMostChannels)
+    throw_user_error("{}: key \"dim_mult\": {} times {} are more than {} channels", config.where(), base,
+                     std::ranges::max(factors), kMostChannels);
   const auto flag = [](const Json& value) { return value.is_boolean(); };
   const std::vector<bool> halved =
       list_or<bool>(config, "temperal_downsample", {false, true, true}, flag, "true and false");
@@ -73,7 +73,9 @@ ConvolutionalDecoder read_wan(const ConfigReader& config, const TensorSource& so
       .out = convolution("decoder.conv_out", narrowest, colours, 3)};
   std::uint32_t before = widest;
   for (std::size_t i = 0; i < factors.size(); ++i) {
-    const std::string at = "decoder.up_blocks." + std::to_string(i) + ".", grow = at + "upsamplers.0.";
+    const std::string at = "decoder.up_blocks." + std::to_string(i) + ".",
+                      grow = at + (residual ? "upsampler." : "upsamplers.0.");
+    const std::uint32_t came = before;
     const std::uint32_t width = base * factors[factors.size() - 1 - i];
     ConvolutionalDecoder::Level& level = out.levels.emplace_back();
     for (std::uint32_t j = 0; j <= config.number_or("num_res_blocks", 2); ++j) {
@@ -83,7 +85,11 @@ ConvolutionalDecoder read_wan(const ConfigReader& config, const TensorSource& so
     if (i + 1 == factors.size()) continue;
     if (halved[halved.size() - 1 - i])
       level.frames = Convolution(reader, grow + "time_conv", width, 2 * width, {3, 1, 1});
-    before = width / 2;
+    level.residual = residual;
+    if (residual && 4 * width * (level.frames ? 2 : 1) % came != 0)
+      throw_user_error("{}: key \"dim_mult\": residual levels cannot make {} channels of {}", config.where(),
+                       width, came);
+    before = residual ? width : width / 2;
     level.enlarged = Convolution(reader, grow + "resample.1", width, before, {3, 3});
   }
   return out;
@@ -95,25 +101,40 @@ class AutoencoderKlWan : public ImageDecoder {
       : channels_(config.number_or("z_dim", 16)),
         // Qwen-Image's has one key for the colours of both ends.
         colours_(config.number_or("out_channels", config.number_or("input_channels", 3))),
+        patch_(config.number_or("patch_size", 1)),
         scale_(wan_statistics(config, "latents_std", channels_, 1e-6)),
         shift_(wan_statistics(config, "latents_mean", channels_, -1e6)),
-        decoder_(read_wan(config, source, channels_, colours_)) {}
+        decoder_(read_wan(config, source, channels_, colours_)) {
+    if (patch_ > 16 || colours_ % (patch_ * patch_) != 0)
+      throw_user_error("{}: key \"patch_size\" is {}, of which {} channels are no whole number",
+                       config.where(), patch_, colours_);
+  }
 
   LatentShape pixels(const LatentShape& latents) const override {
     if (latents[0] != channels_)
       throw_user_error("latents of {} channels: the VAE decodes {}", latents[0], channels_);
     const auto [frames, rows, columns] = decoder_.grown({latents[1], latents[2], latents[3]});
-    return {colours_, frames, rows, columns};
+    return {colours_ / (patch_ * patch_), frames, rows * patch_, columns * patch_};
   }
   std::vector<float> decode(const LatentShape& shape, std::span<const float> latents,
                             ThreadPool& pool) const override {
-    std::vector<float> out = channels_first(decoder_(channels_last(shape, latents, scale_, shift_), pool));
-    for (float& pixel : out) pixel = std::clamp(pixel, -1.0F, 1.0F);
+    const Volume made = decoder_(channels_last(shape, latents, scale_, shift_), pool);
+    const std::vector<float> planes = channels_first(made);
+    const auto [frames, rows, columns] = made.size;
+    std::vector<float> out(planes.size());
+    // Channels [colour, column of the patch, row of the patch].
+    for (std::size_t i = 0; i < planes.size(); ++i) {
+      const std::size_t column = i % columns, row = i / columns % rows, frame = i / columns / rows % frames;
+      const std::size_t channel = i / columns / rows / frames, colour = channel / patch_ / patch_;
+      const std::size_t y = row * patch_ + channel % patch_, x = column * patch_ + channel / patch_ % patch_;
+      out[((colour * frames + frame) * rows * patch_ + y) * columns * patch_ + x] =
+          std::clamp(planes[i], -1.0F, 1.0F);
+    }
     return out;
   }
 
  private:
-  const std::uint32_t channels_, colours_;
+  const std::uint32_t channels_, colours_, patch_;  // colours of a patch's pixels
   const std::vector<float> scale_, shift_;
   const ConvolutionalDecoder decoder_;
 };

@@ -27,7 +27,7 @@ class ClipEncoder : public TextEncoder {
         heads_(config.number_or("num_attention_heads", 8)),
         positions_(config.number_or("max_position_embeddings", 77)),
         end_(config.number_or("eos_token_id", 49407)),
-        activation_(tower_activation(config.text("hidden_act", "quick_gelu"))) {
+        activation_(tower_activation(config.text("hidden_act", "quick_gelu"), config.where())) {
     if (width_ % heads_ != 0)
       throw_user_error("{}: num_attention_heads {} does not divide hidden_size {}", config.where(), heads_,
                        width_);

@@ -53,6 +53,28 @@ Volume more_frames(const Convolution& convolution, Volume x, ThreadPool& pool) {
   return out;
 }
 
+// As large as what a level makes of x, out of its channels: of [channel, frame of two, row of two, column of
+// two] each `repeats` together are one of x's. Of the first frame the second alone is left.
+Volume spread(const Volume& x, std::size_t channels, bool more) {
+  const auto [frames, rows, columns] = x.size;
+  const std::uint32_t each = more ? 2 : 1;
+  const std::size_t inputs = channels_of(x), repeats = channels * each * 4 / inputs;
+  Volume out{.size = {each * (frames - 1) + 1, 2 * rows, 2 * columns}, .values = {}};
+  for (std::uint32_t frame = each - 1; frame < each * frames; ++frame) {
+    for (std::uint32_t row = 0; row < 2 * rows; ++row) {
+      for (std::uint32_t column = 0; column < 2 * columns; ++column) {
+        const std::size_t from =
+            ((std::size_t{frame} / each * rows + row / 2) * columns + column / 2) * inputs;
+        for (std::size_t c = 0; c < channels; ++c) {
+          const std::size_t place = ((c * each + frame % each) * 2 + row % 2) * 2 + column % 2;
+          out.values.push_back(x.values[from + place / repeats]);
+        }
+      }
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Volume channels_last(const LatentShape& shape, std::span<const float> values, const std::vector<float>& scale,
@@ -170,9 +192,13 @@ Volume ConvolutionalDecoder::operator()(Volume x, ThreadPool& pool) const {
   if (attention) x = (*attention)(std::move(x), pool);
   x = middle[1](x, pool);
   for (const Level& level : levels) {
+    const Volume before = level.residual ? x : Volume{};
     for (const ResidualBlock& block : level.blocks) x = block(x, pool);
     if (level.frames) x = more_frames(*level.frames, std::move(x), pool);
     if (level.enlarged) x = (*level.enlarged)(twice_the_size(x), pool);
+    if (!level.residual) continue;
+    const Volume past = spread(before, channels_of(x), level.frames.has_value());
+    add(x.values.data(), past.values.data(), x.values.size());
   }
   return out(silu(norm(std::move(x), pool)), pool);
 }

@@ -83,6 +83,7 @@ struct ConvolutionalDecoder {
     std::vector<ResidualBlock> blocks;
     std::optional<Convolution> frames;    // makes two of each frame but the first
     std::optional<Convolution> enlarged;  // of twice the rows and columns, each position four times
+    bool residual = false;                // what went in is added, with channels spread over what is new
   };
   std::optional<Convolution> first;
   Convolution in;

@@ -114,14 +114,13 @@ TowerMlp TowerReader::mlp(const std::vector<std::string>& up, const std::string&
   return mlp;
 }
 
-TowerActivation tower_activation(const std::string& name) {
+TowerActivation tower_activation(const std::string& name, const std::string& where) {
   if (name == "silu") return TowerActivation::kSilu;
   if (name == "gelu") return TowerActivation::kGelu;
   if (name == "gelu_pytorch_tanh") return TowerActivation::kGeluTanh;
   if (name == "quick_gelu") return TowerActivation::kQuickGelu;
-  throw_user_error(
-      "vision_config: hidden_act \"{}\" is not computed; silu, gelu, gelu_pytorch_tanh and quick_gelu are",
-      name.substr(0, 40));
+  throw_user_error("{}: hidden_act \"{}\" is not computed; silu, gelu, gelu_pytorch_tanh and quick_gelu are",
+                   where, name.substr(0, 40));
 }
 
 void activate(TowerActivation activation, float* x, std::size_t count) {

@@ -35,8 +35,8 @@ struct TowerNorm {
 };
 
 enum class TowerActivation : std::uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu };
-// Of a config's "hidden_act". Throws UserError.
-TowerActivation tower_activation(const std::string& name);
+// Of a config's "hidden_act". Throws UserError; `where` names the config.
+TowerActivation tower_activation(const std::string& name, const std::string& where = "vision_config");
 // In place. kGelu is the exact one, kQuickGelu x sigmoid(1.702 x).
 void activate(TowerActivation activation, float* x, std::size_t count);
 

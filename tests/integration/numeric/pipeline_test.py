@@ -151,6 +151,7 @@ class Pipelines(Numeric):
                 ("z-image", {"encoder": {"head_dim": 6}}, "q_proj"),
                 ("flux", {"index": {"_class_name": "StableDiffusion3Pipeline"}}, "clip_text_model"),
                 ("flux", {"encoder": {"max_position_embeddings": 16}}, "position_embedding"),
+                ("flux", {"encoder": {"hidden_act": "relu"}}, "text_encoder/config.json: hidden_act"),
                 ("qwen-image", {"index": {"_class_name": "ZImagePipeline"}}, "\"rows\" of text_encoder")):
             with self.subTest(name=name, changes=changes):
                 folder = self.pipeline(name, **changes)
@@ -165,7 +166,8 @@ class Pipelines(Numeric):
                                      ("z-image", {"latents_mean": [0] * 4}, "latents_mean"),
                                      ("z-image", {"layers_per_block": 2}, "decoder.up_blocks.0.resnets.2"),
                                      ("z-image", {"latent_channels": 8}, "decoder.conv_in"),
-                                     ("wan", {"is_residual": True}, "is_residual"),
+                                     ("wan", {"is_residual": True}, "decoder.up_blocks.0.upsampler"),
+                                     ("wan", {"base_dim": 60000}, "dim_mult"),
                                      ("wan", {"patch_size": 2}, "patch_size"),
                                      ("wan", {"temperal_downsample": [True]}, "temperal_downsample"),
                                      ("wan", {"temperal_downsample": [False, True]}, "pixels"),

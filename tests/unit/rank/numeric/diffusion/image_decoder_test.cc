@@ -58,6 +58,9 @@ TEST(ImageDecoder, FramesAreThoseOfAShorterVideo) {
 TEST(ImageDecoder, OthersAreRefused) {
   EXPECT_THROW(decoder({{"_class_name", "AutoencoderKLLTXVideo"}}), UserError);
   EXPECT_THROW(decoder(kWanConfig)->pixels({3, 1, 2, 2}), UserError);
+  Json odd = kWanConfig;
+  odd.update({{"is_residual", true}, {"dim_mult", {1, 1, 5}}});
+  EXPECT_THROW(decoder(odd), UserError);  // 5 channels to 1, through 8 places
   const Json image = {{"_class_name", "AutoencoderKL"}, {"block_out_channels", {8}}, {"norm_num_groups", 4}};
   EXPECT_EQ(decoder(image)->pixels({4, 1, 6, 5}), (LatentShape{3, 1, 6, 5}));
   EXPECT_THROW(decoder(image)->pixels({4, 2, 6, 5}), UserError);  // a video
