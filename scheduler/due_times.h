@@ -29,6 +29,7 @@ class DueTimes {
   }
   std::uint32_t first() const { return winners_[1]; }
   double time() const { return times_[first()]; }
+  double time_of(std::uint32_t replica) const { return times_[replica]; }
 
  private:
   const std::size_t leaves_;

@@ -9,11 +9,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "proto/base/archive.h"
 #include "proto/base/stop_flag.h"
 #include "proto/report.pb.h"
 #include "scheduler/config.h"
@@ -24,6 +26,7 @@
 #include "scheduler/fleet.h"
 #include "scheduler/flights.h"
 #include "scheduler/load.h"
+#include "scheduler/peers.h"
 #include "scheduler/records.h"
 #include "scheduler/replica.h"
 #include "scheduler/req.h"
@@ -37,8 +40,9 @@ namespace tpsim::scheduler {
 namespace {
 
 // Replicas, one source, the virtual clock: whichever comes first happens first. Where nothing that replicas
-// do decides which request comes next, nor where it is sent, threads run them side by side up to the next
-// request for which the router looks at them, and what they tell is told in the order of a single thread.
+// do decides which request comes next, nor where it is sent, threads and processes run them side by side up
+// to the next request for which the router looks at them, and what they tell is told in the order of a single
+// thread.
 class Run final : ElasticServers, RunListener {
  public:
   Run(const Fleet& fleet, const LoadConfig& load, const StreamedWorkload& workload, RunObserver& observer,
@@ -52,7 +56,10 @@ class Run final : ElasticServers, RunListener {
         servers_(*this, load.router, 0, static_cast<std::uint32_t>(fleet.servers.size())),
         in_flight_(fleet.size()),
         due_(fleet.size()),
-        recorder_(fleet, load, load_.offered(), observer) {
+        recorder_(fleet, load, load_.offered(), observer),
+        peers_(fleet.peers),
+        ahead_((fleet.threads > 1 || peers_ != nullptr) && fleet.servers.size() > 1 && fleet.decode.empty() &&
+               comes_by_itself(load, workload.outline())) {
     for (const std::vector<FleetServer>* servers : {&fleet.servers, &fleet.decode})
       for (const FleetServer& server : *servers)
         workers_.push_back(std::make_unique<Worker>(
@@ -63,8 +70,12 @@ class Run final : ElasticServers, RunListener {
       for (const FleetServer& server : fleet.servers) starts.push_back(server.start);
       elastic_.emplace(load.elastic, starts);
     }
-    const std::uint32_t threads = std::min(fleet.threads, fleet.size());
-    if (threads > 1 && !elastic_ && fleet.decode.empty()) crew_.emplace(threads);
+    if (ahead_) {
+      of_threads_.resize(std::min(fleet.threads, fleet.size()));
+      for (const auto& worker : workers_)
+        if (mine(worker->number)) of_threads_[fleet.thread_of(worker->number)].push_back(worker.get());
+      if (of_threads_.size() > 1) crew_.emplace(static_cast<std::uint32_t>(of_threads_.size()));
+    }
     if (fleet.decode.empty()) return;
     decoders_.emplace(*this, load.decode_router, servers_.size,
                       static_cast<std::uint32_t>(fleet.decode.size()));
@@ -76,12 +87,12 @@ class Run final : ElasticServers, RunListener {
       if (!resume() && (offer_.warmup_requests > 0 || !offer_.prompts_before.empty())) warm_up();
       if (!stopped_) serve(load_, early_turns_);
     } catch (const ExecutorLost&) {
-      stopped_ = true;  // whoever made the executor knows why
+      if (peers_ != nullptr) throw;  // what the others have of the run is gone
+      stopped_ = true;               // whoever made the executor knows why
     }
     const StopFlag::Writing results;  // a long run has millions of samples to sort
-    std::vector<const Replica*> replicas;
-    for (const auto& worker : workers_) replicas.push_back(&*worker->replica);
-    proto::RunReport report = recorder_.report(replicas, stopped_);
+    if (stopped_) record_unfinished();
+    proto::RunReport report = recorder_.report(figures(), stopped_);
     if (elastic_) elastic_->write(last_event_, report);
     if (load_.turns() > 0) {
       report.set_session_mode(offer_.session_mode == SessionMode::kClosed ? "closed" : "timestamps");
@@ -101,7 +112,8 @@ class Run final : ElasticServers, RunListener {
       return std::span(run.in_flight_).subspan(first, size);
     }
     Load load(std::size_t replica) const override {
-      return run.workers_[first + replica]->replica->schedulers().load();
+      const Worker& worker = *run.workers_[first + replica];
+      return run.mine(worker.number) ? worker.replica->schedulers().load() : worker.load;
     }
     std::span<const std::uint32_t> available() const override {
       return run.elastic_ ? run.elastic_->available() : std::span<const std::uint32_t>();
@@ -177,15 +189,19 @@ class Run final : ElasticServers, RunListener {
     // Where it runs ahead: positions in Run::routed_, and what is to be told.
     std::vector<std::size_t> routed;
     Told told;
+    RoutedReplicas::Load load;  // of another process's, when the router looked last
   };
 
-  void on_inter_token(double gap, std::uint32_t count) override { recorder_.on_inter_token(gap, count); }
+  void on_inter_token(double gap, std::uint32_t count) override {
+    if (records()) recorder_.on_inter_token(gap, count);
+  }
   void on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) override {
+    if (!records()) return;
     recorder_.on_step(record, gpu_seconds);
     // Priced steps take microseconds; computed ones are long enough to look up after each.
     constexpr std::uint64_t kProgressEvery = 512;
     if (record.sequence_number % kProgressEvery != 0 && !computed) return;
-    if (!observer_.on_progress(recorder_.progress(now, load_.size()))) stopped_ = true;
+    if (!observer_.on_progress(recorder_.progress(now, load_.size()))) (peers_ ? asked_ : stopped_) = true;
   }
 
   void on_finished(const RequestRecord& of_server, const char* because) override {
@@ -357,7 +373,13 @@ class Run final : ElasticServers, RunListener {
     source_ = &source;
     Checkpoints* const checkpoints = recorder_.warming_up() ? nullptr : checkpoints_;
     for (std::uint32_t i = 0; i < workers_.size(); ++i) look_again(i);
-    if (crew_ && !source.waits_for_answers()) {
+    tell_all([this](const Worker& worker, StateWriter& out) { out(due_.time_of(worker.number)); },
+             [this](const Worker& worker, StateReader& in) {
+               double due = 0;
+               in(due);
+               due_.set(worker.number, due);
+             });
+    if (ahead_) {
       serve_ahead(source);
       return;
     }
@@ -390,9 +412,11 @@ class Run final : ElasticServers, RunListener {
     look_again(worker);
   }
 
-  // The same of a source that waits for no answers.
+  // The same where replicas run side by side.
   void serve_ahead(RequestSource& source) {
-    constexpr std::size_t kMost = 1024;   // requests routed at a time; what is told of them is held
+    // What is told of the requests that are routed, or of the seconds that are served, at a time is held.
+    constexpr std::size_t kMost = 1024;
+    constexpr double kLongest = 4;
     constexpr std::size_t kWorthIt = 16;  // of fewer, threads would wait for each other most of the time
     std::optional<RequestSource::Sent> next;
     while (!stopped_) {
@@ -401,16 +425,20 @@ class Run final : ElasticServers, RunListener {
         if (!next) next = source.pop();
         const bool ahead = !routed_.empty() || due_.time() < next->time;  // of the replicas
         if (ahead && servers_.router->looks(*next->request, next->time, servers_.in_flight())) break;
+        if (!routed_.empty() && next->time > routed_.front().sent.time + kLongest) break;
         const std::uint32_t worker = servers_.choose(*next);
         ++in_flight_[worker];
         workers_[worker]->routed.push_back(routed_.size());
         routed_.push_back({worker, *std::exchange(next, std::nullopt)});
       }
-      const double until = next ? next->time : source.next_time();
+      double until = next ? next->time : source.next_time();
       if (routed_.empty() && std::min(until, due_.time()) == RequestSource::kNever) break;
       routed_until_ = until != RequestSource::kNever ? until : routed_.empty() ? 0 : routed_.back().sent.time;
-      if (routed_.size() >= kWorthIt) {
-        run_side_by_side(until);
+      const bool worth_it = routed_.size() >= kWorthIt || until == RequestSource::kNever;
+      if (until == RequestSource::kNever)
+        until = (routed_.empty() ? due_.time() : routed_.back().sent.time) + kLongest;
+      if (peers_ != nullptr || (crew_ && worth_it)) {
+        run_side_by_side(until, worth_it);
       } else {
         run_in_turn(until);
       }
@@ -429,10 +457,20 @@ class Run final : ElasticServers, RunListener {
     }
     while (!stopped_ && due_.time() < until) advance_first();
   }
-  void run_side_by_side(double until) {
-    crew_->run([&](std::uint32_t number) {
-      for (std::size_t i = number; i < workers_.size(); i += crew_->size()) workers_[i]->run_ahead(until);
-    });
+  // `by_threads`: of this process, where it has several.
+  void run_side_by_side(double until, bool by_threads) {
+    const auto run_share = [&](std::uint32_t thread) {
+      for (Worker* worker : of_threads_[thread])
+        if (!worker->routed.empty() || due_.time_of(worker->number) < until) worker->run_ahead(until);
+    };
+    if (crew_ && by_threads) {
+      crew_->run(run_share);
+    } else {
+      for (std::uint32_t thread = 0; thread < of_threads_.size(); ++thread) run_share(thread);
+    }
+    for (const auto& worker : workers_)
+      if (mine(worker->number)) look_again(worker->number);
+    exchange_told();
     struct Place {
       Told::Turn turn;
       const Told* told;
@@ -444,10 +482,78 @@ class Run final : ElasticServers, RunListener {
         order.push_back({worker->told.turns()[i], &worker->told, i});
     std::ranges::stable_sort(order, [](const Place& a, const Place& b) { return a.turn < b.turn; });
     for (const Place& place : order) place.told->tell(place.number, *this);
-    for (const auto& worker : workers_) {
-      worker->told.clear();
-      look_again(worker->number);
+    for (const auto& worker : workers_) worker->told.clear();
+  }
+
+  // Whether this process keeps the records of the run.
+  bool records() const { return peers_ == nullptr || peers_->process() == 0; }
+  // Whether this process has the replica.
+  bool mine(std::uint32_t worker) const { return peers_ == nullptr || peers_->has(worker); }
+  // What processes say of their replicas: `write` of each of this one's, `read` of the others', in order.
+  // Whoever is asked to stop says so, too.
+  template <typename Write, typename Read>
+  void tell_all(const Write& write, const Read& read) {
+    if (peers_ == nullptr) return;
+    StateWriter out;
+    out(asked_);
+    for (const auto& worker : workers_)
+      if (mine(worker->number)) write(*worker, out);
+    const std::vector<std::string> all = peers_->exchange(out.bytes());
+    for (std::uint32_t process = 0; process < peers_->size(); ++process) {
+      StateReader in(all[process]);
+      bool asked = false;
+      in(asked);
+      stopped_ = stopped_ || asked;
+      for (std::size_t i = process; i < workers_.size() && process != peers_->process(); i += peers_->size())
+        read(*workers_[i], in);
     }
+  }
+  void exchange_told() {
+    tell_all(
+        [this](const Worker& worker, StateWriter& out) {
+          const bool did_something = !worker.routed.empty() || !worker.told.turns().empty();
+          out(did_something);
+          if (!did_something) return;
+          out(due_.time_of(worker.number), worker.replica->schedulers().load());
+          worker.told.write(/*steps=*/!records(), out);
+        },
+        [this](Worker& worker, StateReader& in) {
+          bool did_something = false;
+          in(did_something);
+          if (!did_something) return;
+          double due = 0;
+          in(due, worker.load);
+          worker.told.read(/*steps=*/records(), in);
+          due_.set(worker.number, due);
+        });
+  }
+  std::vector<ReplicaFigures> figures() {
+    std::vector<ReplicaFigures> figures(workers_.size());
+    for (const auto& worker : workers_)
+      if (mine(worker->number)) figures[worker->number] = figures_of(*worker->replica);
+    tell_all([&](const Worker& worker, StateWriter& out) { out(figures[worker.number]); },
+             [&](const Worker& worker, StateReader& in) { in(figures[worker.number]); });
+    return figures;
+  }
+  void record_unfinished() {
+    for (const auto& worker : workers_) {
+      // What is prefilled elsewhere is the decode server's, too.
+      if (!mine(worker->number) || (links_ && worker->number < servers_.size)) continue;
+      worker->told.begin(0, /*round=*/false, 0);
+      for (const Req* req : worker->replica->schedulers().unfinished())
+        worker->told.on_finished(record_of(*req, RequestState::kUnfinished, 0, worker->number), nullptr);
+    }
+    tell_all([](const Worker& worker, StateWriter& out) { worker.told.write(/*steps=*/false, out); },
+             [](Worker& worker, StateReader& in) { worker.told.read(/*steps=*/false, in); });
+    struct Unfinished final : RunListener {
+      explicit Unfinished(RunRecorder& recorder) : recorder(recorder) {}
+      void on_inter_token(double, std::uint32_t) override {}
+      void on_step(const StepRecord&, double, bool, double) override {}
+      void on_finished(const RequestRecord& record, const char*) override { recorder.on_finished(record); }
+      RunRecorder& recorder;
+    } unfinished(recorder_);
+    for (const auto& worker : workers_)
+      if (!worker->told.turns().empty()) worker->told.tell(0, unfinished);
   }
 
   // What a resumed run goes on with. REQUIRES: not between warm-up and run; one replica.
@@ -477,11 +583,10 @@ class Run final : ElasticServers, RunListener {
     std::uint64_t early = 0;
     serve(load, early);
     if (stopped_) return;
-    for (const auto& worker : workers_) {
+    for (const auto& worker : workers_)
       if (offer_.flush_cache) worker->replica->flush_cache();
-      recorder_.end_warm_up(worker->number, worker->replica->schedulers());
-      worker->replica->restart_clock();
-    }
+    recorder_.end_warm_up(figures());
+    for (const auto& worker : workers_) worker->replica->restart_clock();
     servers_.restart_clock();
     if (!links_) return;
     decoders_->restart_clock();
@@ -503,18 +608,23 @@ class Run final : ElasticServers, RunListener {
     std::uint32_t prefill = 0, decode = 0;
   };
   std::unordered_map<std::uint64_t, Split> split_;
-  // Where threads serve: they, requests with their replicas, and when the last of these comes or, if others
-  // follow, one of them; empty: requests are sent one by one.
+  // Where replicas run side by side: the threads of this process and what each of them runs, requests with
+  // their replicas, and when the last of these comes or, if others follow, one of them; empty: requests are
+  // sent one by one.
   struct Routed {
     std::uint32_t worker = 0;
     RequestSource::Sent sent;
   };
   std::optional<Crew> crew_;
+  std::vector<std::vector<Worker*>> of_threads_;
   std::vector<Routed> routed_;
   std::optional<double> routed_until_;
   std::vector<std::uint64_t> in_flight_;
   DueTimes due_;
   RunRecorder recorder_;
+  Peers* const peers_;
+  const bool ahead_;
+  bool asked_ = false;              // to stop, in this process of several
   std::optional<Elastic> elastic_;  // where replicas die, come and go
   Flights flights_;                 // then
   double last_event_ = 0;

@@ -42,7 +42,9 @@ proto::RunReport run_workload(const SchedulerConfig& config, const LoadConfig& l
                               Checkpoints* checkpoints = nullptr);
 
 // The same through a fleet; load.router says which of `servers` a request is sent to, load.decode_router
-// which of `decode`. REQUIRES: at least one server; one in all where there are checkpoints.
+// which of `decode`. Of several processes, each has to come here; the report is that of process 0.
+// REQUIRES: at least one server; one in all where there are checkpoints; where there are peers, a load that
+// comes_by_itself(), several servers, none of which decode only, and priced passes.
 proto::RunReport run_workload(const Fleet& fleet, const LoadConfig& load, const StreamedWorkload& workload,
                               RunObserver& observer, Checkpoints* checkpoints = nullptr);
 

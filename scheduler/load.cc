@@ -38,6 +38,10 @@ double last_arrival(const LoadConfig& config, const WorkloadOutline& workload) {
 
 }  // namespace
 
+bool comes_by_itself(const LoadConfig& config, const WorkloadOutline& workload) {
+  return config.max_concurrency == 0 && workload.turns == 0 && !config.elastic.enabled();
+}
+
 double offered_rate(const LoadConfig& config, const WorkloadOutline& workload) {
   if (config.max_concurrency != 0 || workload.requests == 0) return 0;
   if (!config.request_rate) {

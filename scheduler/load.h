@@ -52,6 +52,10 @@ struct Offered {
 // answer. 0: a closed loop, or all at once.
 double offered_rate(const LoadConfig& config, const WorkloadOutline& workload);
 
+// Whether nothing that servers do decides which request comes next, or which servers there are: no request
+// waits for an answer, and no server dies, comes or goes.
+bool comes_by_itself(const LoadConfig& config, const WorkloadOutline& workload);
+
 class LoadGenerator : public RequestSource {
  public:
   // `workload` must outlive it.
@@ -61,7 +65,6 @@ class LoadGenerator : public RequestSource {
   double next_time() const override;
   Sent pop() override;
   void on_finished(std::uint64_t id, double now) override;
-  bool waits_for_answers() const override { return places_ != 0 || outline_.turns > 0; }
 
   // Requests that reply to an answer: all turns of sessions but the first.
   std::uint64_t turns() const { return outline_.turns; }

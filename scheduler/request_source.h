@@ -39,8 +39,6 @@ class RequestSource {
   virtual Sent pop() = 0;
   // Request `id` came back at `now`: answered, refused or cancelled. REQUIRES: it was yielded.
   virtual void on_finished(std::uint64_t id, double now) = 0;
-  // Whether what it yields, or when, may hang on requests that come back.
-  virtual bool waits_for_answers() const { return true; }
   // How many it yields in all; 0: not known.
   virtual std::uint64_t size() const = 0;
 };

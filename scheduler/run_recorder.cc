@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "scheduler/data_parallel_group.h"
+
 namespace tpsim::scheduler {
 namespace {
 
@@ -27,6 +29,8 @@ void write_speculation(const SpeculationConfig& config, const std::vector<std::u
 // Adds what another replica of the same configuration did to `report`: the pools and the host's seconds of
 // all.
 void add_replica(const proto::RunReport& replica, proto::RunReport& report) {
+  report.set_retractions(report.retractions() + replica.retractions());
+  report.set_evicted_tokens(report.evicted_tokens() + replica.evicted_tokens());
   report.set_kv_pool_tokens(report.kv_pool_tokens() + replica.kv_pool_tokens());
   report.set_swa_pool_tokens(report.swa_pool_tokens() + replica.swa_pool_tokens());
   report.set_state_pool_slots(report.state_pool_slots() + replica.state_pool_slots());
@@ -75,6 +79,17 @@ RequestRecord record_of(const Req& req, RequestState state, double time, std::ui
   return record;
 }
 
+ReplicaFigures figures_of(const Replica& replica) {
+  ReplicaFigures figures;
+  replica.write_report(figures.report);
+  const DataParallelGroup& schedulers = replica.schedulers();
+  figures.report.set_retractions(schedulers.retractions());
+  figures.report.set_evicted_tokens(schedulers.evicted_tokens());
+  figures.now = replica.now();
+  figures.accepted = schedulers.accept_histogram();
+  return figures;
+}
+
 RunRecorder::RunRecorder(const Fleet& fleet, const LoadConfig& load, const Offered& offered,
                          RunObserver& observer)
     : speculation_(fleet.servers.front().config->speculation),
@@ -88,13 +103,16 @@ RunRecorder::RunRecorder(const Fleet& fleet, const LoadConfig& load, const Offer
     of_replicas_[i].set_role(i < fleet.servers.size() ? "prefill" : "decode");
 }
 
-void RunRecorder::end_warm_up(std::uint32_t replica, const DataParallelGroup& schedulers) {
+void RunRecorder::end_warm_up(const std::vector<ReplicaFigures>& replicas) {
   warming_up_ = false;
-  warmup_retractions_ += schedulers.retractions();
-  warmup_evicted_tokens_ += schedulers.evicted_tokens();
-  if (of_replicas_.empty()) return;
-  of_replicas_[replica].set_retractions(schedulers.retractions());
-  of_replicas_[replica].set_evicted_tokens(schedulers.evicted_tokens());
+  for (std::size_t i = 0; i < replicas.size(); ++i) {
+    const proto::RunReport& counted = replicas[i].report;
+    warmup_retractions_ += counted.retractions();
+    warmup_evicted_tokens_ += counted.evicted_tokens();
+    if (of_replicas_.empty()) continue;
+    of_replicas_[i].set_retractions(counted.retractions());
+    of_replicas_[i].set_evicted_tokens(counted.evicted_tokens());
+  }
 }
 
 void RunRecorder::on_step(const StepRecord& record, double gpu_seconds) {
@@ -130,15 +148,14 @@ void RunRecorder::on_finished(const RequestRecord& of_server) {
   observer_.on_request(record);
 }
 
-void RunRecorder::count_accepted(const DataParallelGroup& schedulers) {
-  const std::vector<std::uint64_t> histogram = schedulers.accept_histogram();
+void RunRecorder::count_accepted(const std::vector<std::uint64_t>& histogram) {
   accepted_.resize(std::max(accepted_.size(), histogram.size()));
   for (std::size_t k = 0; k < histogram.size(); ++k) accepted_[k] += histogram[k];
 }
 
 void RunRecorder::retire(std::uint32_t number, const Replica& replica) {
-  proto::RunReport report;
-  replica.write_report(report);
+  ReplicaFigures figures = figures_of(replica);
+  proto::RunReport& report = figures.report;
   // Of the one that follows.
   report.clear_kv_pool_tokens();
   report.clear_swa_pool_tokens();
@@ -147,50 +164,35 @@ void RunRecorder::retire(std::uint32_t number, const Replica& replica) {
   report.clear_host_pool_tokens();
   if (!retired_) retired_.emplace();
   add_replica(report, *retired_);
-  const DataParallelGroup& schedulers = replica.schedulers();
-  retired_->set_retractions(retired_->retractions() + schedulers.retractions());
-  retired_->set_evicted_tokens(retired_->evicted_tokens() + schedulers.evicted_tokens());
   // What is taken off at the end: less than nothing, which wraps around and back.
   proto::ReplicaReport& of_replica = of_replicas_.at(number);
-  of_replica.set_retractions(of_replica.retractions() - schedulers.retractions());
-  of_replica.set_evicted_tokens(of_replica.evicted_tokens() - schedulers.evicted_tokens());
-  count_accepted(schedulers);
+  of_replica.set_retractions(of_replica.retractions() - report.retractions());
+  of_replica.set_evicted_tokens(of_replica.evicted_tokens() - report.evicted_tokens());
+  count_accepted(figures.accepted);
 }
 
-proto::RunReport RunRecorder::report(const std::vector<const Replica*>& replicas, bool stopped_early) {
+proto::RunReport RunRecorder::report(const std::vector<ReplicaFigures>& replicas, bool stopped_early) {
   proto::RunReport report;
-  report.set_stopped_early(stopped_early);
   double end = 0;
   for (std::uint32_t i = 0; i < replicas.size(); ++i) {
-    const DataParallelGroup& schedulers = replicas[i]->schedulers();
-    // What is prefilled elsewhere is the decode server's, too.
-    if (stopped_early && (of_replicas_.empty() || of_replicas_[i].role() != "prefill"))
-      for (const Req* req : schedulers.unfinished())
-        on_finished(record_of(*req, RequestState::kUnfinished, 0, i));
-    report.set_retractions(report.retractions() + schedulers.retractions());
-    report.set_evicted_tokens(report.evicted_tokens() + schedulers.evicted_tokens());
-    proto::RunReport of_replica;
-    replicas[i]->write_report(of_replica);
+    const proto::RunReport& counted = replicas[i].report;
     if (i == 0) {
-      report.MergeFrom(of_replica);
+      report.MergeFrom(counted);
     } else {
-      add_replica(of_replica, report);
+      add_replica(counted, report);
     }
-    end = std::max(end, replicas[i]->now());
+    end = std::max(end, replicas[i].now);
     if (!of_replicas_.empty()) {
       of_replicas_[i].set_replica(i);
-      of_replicas_[i].set_kv_pool_tokens(of_replica.kv_pool_tokens());
-      of_replicas_[i].set_swa_pool_tokens(of_replica.swa_pool_tokens());
-      of_replicas_[i].set_retractions(schedulers.retractions() - of_replicas_[i].retractions());
-      of_replicas_[i].set_evicted_tokens(schedulers.evicted_tokens() - of_replicas_[i].evicted_tokens());
+      of_replicas_[i].set_kv_pool_tokens(counted.kv_pool_tokens());
+      of_replicas_[i].set_swa_pool_tokens(counted.swa_pool_tokens());
+      of_replicas_[i].set_retractions(counted.retractions() - of_replicas_[i].retractions());
+      of_replicas_[i].set_evicted_tokens(counted.evicted_tokens() - of_replicas_[i].evicted_tokens());
     }
-    count_accepted(schedulers);
+    count_accepted(replicas[i].accepted);
   }
-  if (retired_) {
-    add_replica(*retired_, report);
-    report.set_retractions(report.retractions() + retired_->retractions());
-    report.set_evicted_tokens(report.evicted_tokens() + retired_->evicted_tokens());
-  }
+  report.set_stopped_early(stopped_early);
+  if (retired_) add_replica(*retired_, report);
   report.set_retractions(report.retractions() - warmup_retractions_);
   report.set_evicted_tokens(report.evicted_tokens() - warmup_evicted_tokens_);
   for (proto::ReplicaReport& replica : of_replicas_) *report.add_replicas() = std::move(replica);

@@ -3,12 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "proto/report.pb.h"
 #include "scheduler/config.h"
-#include "scheduler/data_parallel_group.h"
 #include "scheduler/fleet.h"
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"
@@ -22,6 +22,22 @@ namespace tpsim::scheduler {
 // As `replica` has it; `time`: when its client saw its end. Its spans are the request's.
 RequestRecord record_of(const Req& req, RequestState state, double time, std::uint32_t replica);
 
+// What a replica counted.
+struct ReplicaFigures {
+  proto::RunReport report;  // as it writes it, with retractions and evicted tokens
+  double now = 0;
+  std::vector<std::uint64_t> accepted;  // accept_histogram()
+
+  // For other processes (proto/base/archive.h).
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    std::string bytes = Archive::kReads ? "" : report.SerializeAsString();
+    archive(bytes, now, accepted);
+    if constexpr (Archive::kReads) report.ParseFromString(bytes);
+  }
+};
+ReplicaFigures figures_of(const Replica& replica);
+
 // Records go to an observer as they come.
 class RunRecorder {
  public:
@@ -30,7 +46,7 @@ class RunRecorder {
 
   // What happens between the two is a warm-up, of which nothing is kept; nor of what schedulers counted.
   void begin_warm_up() { warming_up_ = true; }
-  void end_warm_up(std::uint32_t replica, const DataParallelGroup& schedulers);
+  void end_warm_up(const std::vector<ReplicaFigures>& replicas);
   bool warming_up() const { return warming_up_; }
 
   // As ReplicaEvents has them.
@@ -47,14 +63,13 @@ class RunRecorder {
   Progress progress(double time, std::uint64_t total) const {
     return {time, metrics_.finished(), total, metrics_.steps()};
   }
-  // Of all that was recorded. `stopped_early`: requests that `replicas` still have are recorded as
-  // unfinished. Nothing may be recorded afterwards. REQUIRES: at least one replica.
-  proto::RunReport report(const std::vector<const Replica*>& replicas, bool stopped_early);
+  // Of all that was recorded. Nothing may be recorded afterwards. REQUIRES: at least one replica.
+  proto::RunReport report(const std::vector<ReplicaFigures>& replicas, bool stopped_early);
 
   auto state() { return std::tie(metrics_, overload_, warmup_retractions_, warmup_evicted_tokens_); }
 
  private:
-  void count_accepted(const DataParallelGroup& schedulers);
+  void count_accepted(const std::vector<std::uint64_t>& histogram);
 
   const SpeculationConfig& speculation_;
   const Offered& offered_;

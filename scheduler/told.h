@@ -1,13 +1,16 @@
-// What replicas tell a run, at once or later: those that run side by side on threads are written down, and
-// told in the order of the run when all have come to the same time.
+// What replicas tell a run, at once or later: of those that run side by side, on threads or in processes, it
+// is written down, and told in the order of the run when all have come to the same time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <tuple>
 #include <variant>
 #include <vector>
 
+#include "proto/base/archive.h"
 #include "scheduler/records.h"
 
 namespace tpsim::scheduler {
@@ -45,6 +48,11 @@ class Told final : public RunListener {
     turns_.clear();
     events_.clear();
   }
+  // For other processes. `steps`: with passes and tokens; else only what finished, and turns in which
+  // something did. Not of numeric execution.
+  void write(bool steps, StateWriter& out) const;
+  // What was written comes behind what is there; without `steps` passes and tokens are left out.
+  void read(bool steps, StateReader& in);
 
   void on_inter_token(double gap, std::uint32_t count) override { events_.push_back(Tokens{gap, count}); }
   void on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) override;
@@ -55,19 +63,30 @@ class Told final : public RunListener {
     double gap;
     std::uint32_t count;
   };
-  // Records with what their spans point to.
+  // Records with what their spans point to, which are empty here.
   struct Step {
     StepRecord record;
     std::vector<StageTimes> stages;
     double gpu_seconds;
     bool computed;
     double now;
+
+    auto state() { return std::tie(record, stages, gpu_seconds, computed, now); }
   };
   struct Finished {
     RequestRecord record;
     std::vector<Interruption> interruptions;
-    const char* because;
+    std::optional<std::string> because;
+
+    auto state() { return std::tie(record, interruptions, because); }
   };
+  std::size_t end_of(std::size_t turn) const {
+    return turn + 1 < turns_.size() ? turns_[turn + 1].first : events_.size();
+  }
+  // In their written form.
+  static constexpr std::uint64_t kEnd = ~std::uint64_t{0};
+  static constexpr std::uint8_t kEndOfTurn = 255;
+
   std::vector<Turn> turns_;
   std::vector<std::variant<Tokens, Step, Finished>> events_;
 };

@@ -15,6 +15,7 @@
 #include "launch/flags/output_flags.h"
 #include "launch/fleet/fleet.h"
 #include "launch/simulation/reach.h"
+#include "launch/simulation/replica_peers.h"
 #include "launch/simulation/report_output.h"
 #include "launch/simulation/run_monitor.h"
 #include "launch/simulation/run_report.h"
@@ -25,6 +26,7 @@
 #include "proto/base/stop_flag.h"
 #include "proto/base/text.h"
 #include "scheduler/engine.h"
+#include "scheduler/peers.h"
 
 namespace tpsim::launch {
 namespace {
@@ -95,14 +97,21 @@ void describe(const Fleet& fleet, const FleetReach& reach, proto::RunReport& rep
       *report.add_extrapolations() = std::move(beyond);
 }
 
+// `peers`: processes that share the replicas out; null: this one has all.
 proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& workload,
-                       scheduler::RunObserver& observer, PerfettoOutput& perfetto, std::uint32_t threads) {
+                       scheduler::RunObserver& observer, PerfettoOutput& perfetto, std::uint32_t threads,
+                       scheduler::Peers* peers) {
   const FleetMember& first = fleet.members.front();
   const scheduler::WorkloadOutline& outline = workload.outline();
   std::vector<scheduler::LoadConfig> loads;
   for (const FleetMember& member : fleet.members)
     loads.push_back(load_config(member.args, member.deployment, outline));
-  PricedReplicas replicas = fleet.split() ? PricedReplicas(first.deployment) : PricedReplicas(threads);
+  if (peers != nullptr &&
+      (fleet.servers() == 1 || serves_alone(*peers, first.args, fleet.split(), loads.front(), outline))) {
+    if (peers->process() > 0) return {};
+    peers = nullptr;
+  }
+  PricedReplicas replicas = fleet.split() ? PricedReplicas(first.deployment) : PricedReplicas(threads, peers);
   for (std::size_t i = 0; i < loads.size() && !fleet.split(); ++i)
     replicas.add(fleet.members[i].deployment, fleet.members[i].count, loads[i].front_end);
   FleetReach reach(fleet, observer);
@@ -111,9 +120,7 @@ proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& wo
                          fmt::format("replica {} ({})", i, fleet.member_of(i).name));
   const proto::RunReport scheduled =
       scheduler::run_workload(replicas.fleet(), loads.front(), workload, perfetto.begin_run(reach));
-  std::vector<proto::RankReport> ranks;
-  for (const auto& executor : replicas.executors())
-    for (proto::RankReport& rank : executor->finish()) ranks.push_back(std::move(rank));
+  std::vector<proto::RankReport> ranks = replicas.finish();
   add_window_bytes(replicas.deployments(), scheduled, ranks);
   proto::RunReport report =
       compose_report(first.args, first.deployment, outline, scheduled, std::move(ranks), reach.of_member(0));
@@ -164,15 +171,14 @@ proto::Sweep names_of(const std::vector<Fleet>& fleets) {
   return sweep;
 }
 
-}  // namespace
-
-int simulate_fleets(const ServerArgs& args, bool compare, rank::MpiSession& session) {
-  set_up_logging(args, session.process() == 0);
-  if (session.num_processes() > 1)
-    throw_user_error("--fleet: is served by one process; leave mpirun out, it stands in for all GPUs");
-  refuse_server_flags(args, compare);
-  const std::vector<Fleet> fleets = resolve_fleets(args, compare);
+std::unique_ptr<const scheduler::StreamedWorkload> workload_of(const std::vector<Fleet>& fleets) {
   const FleetMember& first = fleets.front().members.front();
+  return with_images_placed(first.args, first.deployment.model, first.deployment.host,
+                            load_workload(first.args));
+}
+
+int serve_fleets(const ServerArgs& args, bool compare, const std::vector<Fleet>& fleets,
+                 std::uint32_t threads, scheduler::Peers* peers) {
   for (const Fleet& fleet : fleets) {
     if (!fleet.ignored_flags.empty())
       spdlog::warn("{}: {}: of no meaning to a simulation", fleet.path, fmt::join(fleet.ignored_flags, ", "));
@@ -185,8 +191,7 @@ int simulate_fleets(const ServerArgs& args, bool compare, rank::MpiSession& sess
       spdlog::warn("{}: no fleet of unequal servers was measured, so that there are no error bands",
                    fleet.path);
   }
-  const std::unique_ptr<const scheduler::StreamedWorkload> workload = with_images_placed(
-      first.args, first.deployment.model, first.deployment.host, load_workload(first.args));
+  const std::unique_ptr<const scheduler::StreamedWorkload> workload = workload_of(fleets);
   for (const std::string& note : workload->outline().notes) spdlog::warn("{}", note);
   for (const Fleet& fleet : fleets)
     for (const FleetMember& member : fleet.members) check_workload(workload->outline(), member.deployment);
@@ -202,7 +207,7 @@ int simulate_fleets(const ServerArgs& args, bool compare, rank::MpiSession& sess
     const std::string name = name_of(fleet);
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), name);
     RunMonitor monitor(output.begin_run(name), progress);
-    proto::RunReport report = serve(fleet, *workload, monitor, perfetto, replica_threads(args));
+    proto::RunReport report = serve(fleet, *workload, monitor, perfetto, threads, peers);
     stopped = report.stopped_early();
     if (compare) (*report.mutable_settings())["fleet"] = name;
     results.add(report);
@@ -218,6 +223,29 @@ int simulate_fleets(const ServerArgs& args, bool compare, rank::MpiSession& sess
   if (!stopped) return kDone;
   spdlog::error("interrupted; what was finished is reported");
   return kStoppedEarly;
+}
+
+}  // namespace
+
+int simulate_fleets(const ServerArgs& args, bool compare, rank::MpiSession& session) {
+  set_up_logging(args, session.process() == 0);
+  refuse_server_flags(args, compare);
+  const std::vector<Fleet> fleets = resolve_fleets(args, compare);
+  if (session.num_processes() == 1)
+    return serve_fleets(args, compare, fleets, replica_threads(args), /*peers=*/nullptr);
+  const auto threads = [&](const SessionPeers& peers) {
+    return replica_threads(args, peers.alone(fleets.front().members.front().deployment));
+  };
+  return share_replicas(
+      args, session,
+      [&](SessionPeers& peers) { return serve_fleets(args, compare, fleets, threads(peers), &peers); },
+      [&](SessionPeers& peers) {
+        const auto workload = workload_of(fleets);
+        scheduler::NoRecords no_records;
+        PerfettoOutput no_trace(ServerArgs{});
+        for (const Fleet& fleet : fleets)
+          serve(fleet, *workload, no_records, no_trace, threads(peers), &peers);
+      });
 }
 
 }  // namespace tpsim::launch

@@ -20,6 +20,7 @@
 #include "launch/simulation/goodput_search.h"
 #include "launch/simulation/launch_line.h"
 #include "launch/simulation/reach.h"
+#include "launch/simulation/replica_peers.h"
 #include "launch/simulation/report_output.h"
 #include "launch/simulation/run_monitor.h"
 #include "launch/simulation/run_report.h"
@@ -30,6 +31,7 @@
 #include "rank/parallel/deployment_executor.h"
 #include "rank/parallel/local_ranks.h"
 #include "scheduler/engine.h"
+#include "scheduler/peers.h"
 
 namespace tpsim::launch {
 
@@ -77,11 +79,13 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
                                   PerfettoOutput* perfetto, RunCheckpoints* checkpoints,
                                   std::uint32_t threads) {
   const scheduler::WorkloadOutline& outline = workload.outline();
-  if (deployment.replicas() > 1 && !stage.alone())
-    throw_user_error("{}: replicas are served by one process; leave mpirun out, it stands in for all GPUs",
-                     deployment.disaggregation.decode_side
-                         ? std::string("--pd-disaggregation")
-                         : fmt::format("--dp-size {}", deployment.router.replicas));
+  const scheduler::LoadConfig load = load_config(stage.args(), deployment, outline);
+  scheduler::Peers* peers = stage.peers();
+  if (peers != nullptr &&
+      serves_alone(*peers, stage.args(), deployment.disaggregation.decode_side != nullptr, load, outline)) {
+    if (peers->process() > 0) return {};
+    peers = nullptr;
+  }
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   std::optional<BatchStreamWriter> recording;
   std::optional<RecordingExecutor> recorder;
@@ -90,23 +94,19 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
     recorder.emplace(*executor, *recording);
   }
   LossTolerantExecutor tolerant(recorder ? static_cast<scheduler::Executor&>(*recorder) : *executor);
-  const PricedReplicas replicas(deployment, &tolerant, threads);
+  const PricedReplicas replicas(deployment, &tolerant, threads, peers);
   Reach reach(deployment, observer);
   if (checkpoints != nullptr) checkpoints->attach(*executor, reach);
   if (perfetto != nullptr) trace_replicas(*executor, replicas, *perfetto);
   scheduler::RunObserver& traced =
       perfetto == nullptr ? static_cast<scheduler::RunObserver&>(reach) : perfetto->begin_run(reach);
-  proto::RunReport scheduled = scheduler::run_workload(
-      replicas.fleet(), load_config(stage.args(), deployment, outline), workload, traced, checkpoints);
+  proto::RunReport scheduled = scheduler::run_workload(replicas.fleet(), load, workload, traced, checkpoints);
   if (recording) recording->commit();
   loss = tolerant.loss();
   std::vector<proto::RankReport> ranks;
   if (!loss) {
     try {
-      ranks = executor->finish();
-      for (const auto& other : replicas.executors()) {
-        for (proto::RankReport& rank : other->finish()) ranks.push_back(std::move(rank));
-      }
+      ranks = replicas.finish(executor.get());
     } catch (const rank::RankLost& lost) {
       loss = lost.what();
       scheduled.set_stopped_early(true);
@@ -143,6 +143,11 @@ std::vector<std::string> launch_of(ServerArgs args, const Deployment& deployment
   return launch_commands(args);
 }
 
+std::unique_ptr<const scheduler::StreamedWorkload> workload_of(const ServerArgs& args,
+                                                               const std::vector<Deployment>& deployments) {
+  return with_images_placed(args, deployments.front().model, deployments.front().host, load_workload(args));
+}
+
 int schedule(const Stage& stage, bool compare, const AllBackends* all,
              const std::vector<Deployment>& deployments) {
   const ServerArgs& args = stage.args();
@@ -158,8 +163,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
     for (const std::string& note : deployment.notes) spdlog::info("{}", note);
     for (const std::string& warning : deployment.warnings) spdlog::warn("{}", warning);
   }
-  const std::unique_ptr<const scheduler::StreamedWorkload> workload =
-      with_images_placed(args, deployments.front().model, deployments.front().host, load_workload(args));
+  const std::unique_ptr<const scheduler::StreamedWorkload> workload = workload_of(args, deployments);
   const scheduler::WorkloadOutline& outline = workload->outline();
   for (const std::string& note : outline.notes) spdlog::warn("{}", note);
   for (const Deployment& deployment : deployments) {
@@ -183,7 +187,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
       RunMonitor monitor(output.begin_run(deployment.attention.backends.name()), progress);
       proto::RunReport report =
           serve_deployment(stage, deployment, *workload, monitor, loss, &perfetto,
-                           checkpoints ? &*checkpoints : nullptr, replica_threads(args));
+                           checkpoints ? &*checkpoints : nullptr, replica_threads(args, stage.group()));
       stopped = report.stopped_early();
       // Computed passes tell this machine's time, and nothing of what speculation gains.
       if (report.has_speculation() && !args.numeric() && !stopped)
@@ -233,8 +237,22 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
 int simulate(const ServerArgs& args, bool compare, const AllBackends* all, rank::MpiSession& session) {
   set_up_logging(args, session.process() == 0);
   const std::vector<Deployment> deployments = resolve_deployments(args, compare);
-  return run_on_ranks(args, deployments, session,
-                      [&](const Stage& stage) { return schedule(stage, compare, all, deployments); });
+  const auto lead = [&](const Stage& stage) { return schedule(stage, compare, all, deployments); };
+  if (session.num_processes() == 1 || deployments.front().replicas() == 1)
+    return run_on_ranks(args, deployments, session, lead);
+  return share_replicas(
+      args, session,
+      [&](SessionPeers& peers) { return lead(Stage(args, peers.alone(deployments.front()), peers)); },
+      [&](SessionPeers& peers) {
+        const auto workload = workload_of(args, deployments);
+        const rank::ProcessGroup alone = peers.alone(deployments.front());
+        for (const Deployment& deployment : deployments) {
+          scheduler::NoRecords no_records;
+          std::optional<std::string> loss;
+          serve_deployment(Stage(args, alone, peers), deployment, *workload, no_records, loss,
+                           /*perfetto=*/nullptr, /*checkpoints=*/nullptr, replica_threads(args, alone));
+        }
+      });
 }
 
 }  // namespace tpsim::launch

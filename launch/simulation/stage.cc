@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "launch/cli/action.h"
 #include "launch/deployment/startup.h"
@@ -43,8 +45,8 @@ std::unique_ptr<rank::DeploymentExecutor> Stage::make_executor(const Deployment&
 }
 
 PricedReplicas::PricedReplicas(const Deployment& deployment, scheduler::Executor* first,
-                               std::uint32_t threads)
-    : PricedReplicas(threads) {
+                               std::uint32_t threads, scheduler::Peers* peers)
+    : PricedReplicas(threads, peers) {
   if (first != nullptr) {
     fleet_.servers.push_back({&deployment.scheduler, first, nullptr, start_of(deployment)});
     deployments_.push_back(&deployment);
@@ -73,7 +75,7 @@ void PricedReplicas::add(const Deployment& deployment, std::uint32_t count,
   // kernels.
   std::vector<std::vector<std::shared_ptr<rank::RankModel>>> of_threads(fleet_.threads);
   for (std::uint32_t i = 0; i < count; ++i) {
-    auto& models = of_threads[to.size() % of_threads.size()];
+    auto& models = of_threads[fleet_.thread_of(to.size())];
     if (models.empty() || deployment.fresh_kernels) models = deployment.make_models(here);
     executors_.push_back(std::make_unique<rank::ModeledExecutor>(
         rank::LocalRanks(deployment.ranks, 0, deployment.ranks.num_ranks(), models)));
@@ -82,8 +84,34 @@ void PricedReplicas::add(const Deployment& deployment, std::uint32_t count,
   }
 }
 
-std::uint32_t replica_threads(const ServerArgs& args) {
-  return args.swept || !args.trace_out.empty() ? 1 : args.jobs.value_or(rank::cores_of_process({}));
+std::vector<proto::RankReport> PricedReplicas::finish(rank::DeploymentExecutor* first) const {
+  scheduler::Peers* const peers = fleet_.peers;
+  const std::size_t before = first != nullptr ? 1 : 0;
+  proto::RunReport told;  // of this process
+  for (std::uint32_t i = 0; i < deployments_.size(); ++i) {
+    if (peers != nullptr && !peers->has(i)) continue;
+    for (proto::RankReport& rank : i < before ? first->finish() : executors_[i - before]->finish())
+      *told.add_ranks() = std::move(rank);
+  }
+  std::vector<proto::RunReport> heard;
+  if (peers == nullptr) {
+    heard.push_back(std::move(told));
+  } else {
+    for (const std::string& bytes : peers->exchange(told.SerializeAsString()))
+      heard.emplace_back().ParseFromString(bytes);
+  }
+  std::vector<proto::RankReport> ranks;
+  std::vector<int> next(heard.size());
+  for (std::size_t i = 0; i < deployments_.size(); ++i) {
+    const std::size_t process = i % heard.size();
+    for (std::uint32_t rank = 0; rank < deployments_[i]->ranks.num_ranks(); ++rank)
+      ranks.push_back(std::move(*heard[process].mutable_ranks(next[process]++)));
+  }
+  return ranks;
+}
+
+std::uint32_t replica_threads(const ServerArgs& args, const rank::ProcessGroup& group) {
+  return args.swept || !args.trace_out.empty() ? 1 : args.jobs.value_or(rank::cores_of_process(group));
 }
 
 void Stage::check_alive() const {

@@ -14,6 +14,7 @@
 #include "rank/parallel/mpi_session.h"
 #include "rank/parallel/worker_link.h"
 #include "scheduler/engine.h"
+#include "scheduler/peers.h"
 
 namespace tpsim::launch {
 
@@ -23,10 +24,17 @@ class Stage {
   Stage(const ServerArgs& args, const rank::ProcessGroup& group, rank::WorkerLink* link,
         NumericStage* numeric)
       : args_(args), group_(group), link_(link), numeric_(numeric) {}
+  // Of priced replicas that are shared out: this process stands in for all ranks of its own. `group`: of it
+  // alone.
+  Stage(const ServerArgs& args, const rank::ProcessGroup& group, scheduler::Peers& peers)
+      : args_(args), group_(group), peers_(&peers) {}
 
   const ServerArgs& args() const { return args_; }
+  const rank::ProcessGroup& group() const { return group_; }
   // Whether this process stands in for all ranks.
   bool alone() const { return link_ == nullptr; }
+  // Processes that go through the same runs and share out their replicas; null: this one has all.
+  scheduler::Peers* peers() const { return peers_; }
   // Begins the next run; runs come in the order of the deployments. `return_logits`: of numeric execution.
   std::unique_ptr<rank::DeploymentExecutor> make_executor(const Deployment& deployment,
                                                           bool return_logits = false) const;
@@ -36,24 +44,31 @@ class Stage {
  private:
   const ServerArgs& args_;
   const rank::ProcessGroup& group_;
-  rank::WorkerLink* link_;  // null: this process stands in for all ranks
-  NumericStage* numeric_;   // null: modeled
+  rank::WorkerLink* link_ = nullptr;  // null: this process stands in for all ranks
+  NumericStage* numeric_ = nullptr;   // null: modeled
+  scheduler::Peers* peers_ = nullptr;
 };
 
 // Replicas whose passes are priced in this process: all of a deployment, or those that are added.
 class PricedReplicas {
  public:
   // `deployment` must outlive it. `first`: carries out what the first one runs, of which there is no other.
-  // `threads`: that run them, as Fleet has it.
+  // `threads`, `peers`: that run them, as Fleet has it.
   explicit PricedReplicas(const Deployment& deployment, scheduler::Executor* first = nullptr,
-                          std::uint32_t threads = 1);
+                          std::uint32_t threads = 1, scheduler::Peers* peers = nullptr);
   // None yet.
-  explicit PricedReplicas(std::uint32_t threads = 1) { fleet_.threads = threads; }
+  explicit PricedReplicas(std::uint32_t threads = 1, scheduler::Peers* peers = nullptr) {
+    fleet_.threads = threads;
+    fleet_.peers = peers;
+  }
   // `count` servers more, of another deployment behind a front end of its own; both must outlive it.
   void add(const Deployment& deployment, std::uint32_t count, const scheduler::FrontEndConfig& front_end);
   const scheduler::Fleet& fleet() const { return fleet_; }
   // Those of its own.
   std::span<const std::unique_ptr<rank::ModeledExecutor>> executors() const { return executors_; }
+  // What the ranks of all replicas did, in their order; those of the first say `first()`, where it is given.
+  // As DeploymentExecutor::finish(), of all processes.
+  std::vector<proto::RankReport> finish(rank::DeploymentExecutor* first = nullptr) const;
   // What each replica is one of, in their order.
   std::span<const Deployment* const> deployments() const { return deployments_; }
 
@@ -66,9 +81,9 @@ class PricedReplicas {
   scheduler::Fleet fleet_;
 };
 
-// Threads that run the replicas of one setting: --jobs, by default the cores of this process; one where the
-// settings of a sweep share these, and for a trace, which looks at every pass when it is over.
-std::uint32_t replica_threads(const ServerArgs& args);
+// Threads that run the replicas of one setting: --jobs, by default the cores of a process of `group`; one
+// where the settings of a sweep share these, and for a trace, which looks at every pass when it is over.
+std::uint32_t replica_threads(const ServerArgs& args, const rank::ProcessGroup& group = {});
 
 // Called in every process with the same arguments. Process 0 calls `schedule`, whose exit status all
 // processes return. Throws what `schedule` throws, and UserError for a wrong number of processes.

@@ -4,6 +4,7 @@
 Usage: processes_test.py TPSIM [CLASS ...]
 """
 
+import json
 import os
 import re
 import signal
@@ -27,6 +28,85 @@ class Processes(CommandLine):
                             "fa33", processes=2)
         self.assert_refused([*self.deployment("--trace", self.trace(), "--tp", "2"), "--report-dir", "/proc/nowhere"],
                             "--report-dir", processes=2)
+
+
+class SharedReplicas(CommandLine):
+    """Replicas on one process or several."""
+    LOAD = ("--dataset-name", "random", "--num-prompts", "150", "--random-input-len", "400", "--random-output-len", "30",
+            "--request-rate", "120", "--warmup-requests", "3")
+
+    def answer(self, words, processes):
+        report = os.path.join(self.folder, "report")
+        done = self.tpsim("run", *words, "--no-progress", "--report-dir", report, processes=processes)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        files = {name: self.read(os.path.join(report, name)) for name in sorted(os.listdir(report))}
+        self.assertIn("requests.csv", files)
+        return done.stdout, files, done.stderr
+
+    def test_any_number_of_processes(self):
+        fleet = self.write("fleet.json", json.dumps({"router": "--policy power_of_two", "workers": [
+            {"count": 2, "hardware": "h200-sxm", "args": "--model-path llama-3.1-8b"},
+            {"name": "small", "count": 1, "hardware": "l40s", "args": "--model-path llama-3.1-8b"}]}))
+        replicas = self.deployment("--dp-size", "3", "--router-policy")[1:]
+        for words in ([*replicas, "round_robin"], [*replicas, "cache_aware", "--router-balance-abs-threshold", "1"],
+                      ["--fleet", fleet]):
+            shown, files, _ = self.answer([*words, *self.LOAD], None)
+            for processes in (1, 2, 4):
+                with self.subTest(words=words, processes=processes):
+                    again, same, said = self.answer([*words, *self.LOAD], processes)
+                    self.assertEqual(again, shown)
+                    self.assertEqual(same, files)
+                    self.assertNotIn("under mpirun", said)
+
+    def test_what_one_process_serves(self):
+        for words in (["--dp-size", "2", "--max-concurrency", "8"],
+                      ["--dp-size", "2", "--router-policy", "random", "--replica-failure", "1@0.5"]):
+            with self.subTest(words=words):
+                words = [*self.deployment(*words)[1:], *self.LOAD]
+                shown, files, _ = self.answer(words, None)
+                again, same, said = self.answer(words, 2)
+                self.assertEqual((again, same), (shown, files))
+                self.assertIn(f"{words[-len(self.LOAD) - 2]}", said)
+                self.assertIn("under mpirun one process serves all replicas", said)
+
+    def test_refusals_are_printed_once(self):
+        words = self.deployment("--dp-size", "2", *self.LOAD)
+        self.assert_refused([*words, "--report-dir", "/proc/nowhere"], "--report-dir", processes=3)
+        self.assert_refused([*words, "--random-range-ratio", "1", "--max-total-tokens", "30"], "--max-total-tokens 30", processes=3)
+        self.assert_refused(self.deployment("--dp-size", "2", "--trace", "-"), "--trace -", processes=2)
+
+    def start_long(self):
+        report = os.path.join(self.folder, "report")
+        child = self.start(*self.deployment("--dp-size", "4", "--report-dir", report, *LONG_LOAD, "--request-rate", "50"),
+                           processes=3)
+        time.sleep(4)
+        self.assertIsNone(child.poll(), "the run ended before it could be interrupted")
+        return child, report
+
+    def test_interrupted(self):
+        child, report = self.start_long()
+        child.send_signal(signal.SIGUSR1)
+        _, errors = child.communicate(timeout=40)
+        self.assertEqual(child.returncode, 3, errors)
+        self.assertEqual(errors.count("interrupted"), 1, errors)
+        result = self.result(report)
+        self.assertTrue(result["stopped_early"])
+        self.assertGreater(result["completed"], 0)
+        self.assertGreater(min(row["requests"] for row in result["replicas"]), 0)
+
+    def test_killed(self):
+        for victim in (0, 2):
+            child, report = self.start_long()
+            pids = subprocess.run(["pgrep", "-P", str(child.pid)], capture_output=True, text=True).stdout.split()
+            self.assertEqual(len(pids), 3)
+            os.kill(int(pids[victim]), signal.SIGKILL)
+            begin = time.monotonic()
+            _, errors = child.communicate(timeout=40)
+            self.assertNotEqual(child.returncode, 0)
+            self.assertNotIn("internal error", errors)
+            self.assertLess(time.monotonic() - begin, 15)
+            if victim > 0:
+                self.assertIn("has died", errors)
 
 
 class Interrupts(CommandLine):

@@ -2,16 +2,19 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "scheduler/engine.h"
+#include "scheduler/peers.h"
 #include "tests/unit/scheduler/fake_executor.h"
 #include "tests/unit/scheduler/fleet_runs.h"
 
@@ -23,15 +26,18 @@ struct Served {
 };
 
 proto::RunReport serve(const Workload& workload, std::size_t replicas, RouterPolicy policy,
-                       RunObserver& observer, std::uint32_t threads) {
+                       RunObserver& observer, std::uint32_t threads, Peers* peers = nullptr,
+                       std::uint32_t warmup_requests = 0) {
   std::vector<std::unique_ptr<FakeExecutor>> executors;
   const SchedulerConfig config = pool_of(2500);
   Fleet fleet;
   fleet.threads = threads;
+  fleet.peers = peers;
   for (std::size_t i = 0; i < replicas; ++i)
     fleet.servers.push_back({&config, executors.emplace_back(std::make_unique<FakeExecutor>()).get()});
   LoadConfig load;
   load.router.policy = policy;
+  load.warmup_requests = warmup_requests;
   return run_workload(fleet, load, WorkloadView(workload), observer);
 }
 
@@ -61,9 +67,11 @@ class ToldRecords : public NoRecords {
   }
   Records told;
 };
-Records records(const Workload& workload, std::size_t replicas, RouterPolicy policy, std::uint32_t threads) {
+Records records(const Workload& workload, std::size_t replicas, RouterPolicy policy, std::uint32_t threads,
+                Peers* peers = nullptr) {
   ToldRecords told;
-  const proto::RunReport report = serve(workload, replicas, policy, told, threads);
+  const proto::RunReport report =
+      serve(workload, replicas, policy, told, threads, peers, /*warmup_requests=*/3);
   told.told.push_back(report.SerializeAsString());
   return std::move(told.told);
 }
@@ -128,6 +136,53 @@ TEST(Fleet, ThreadsChangeNothing) {
       const Records alone = records(workload, replicas, policy, 1);
       for (const std::uint32_t threads : {2, 3, 4})
         EXPECT_EQ(records(workload, replicas, policy, threads), alone) << threads << " of " << replicas;
+    }
+  }
+}
+
+// Threads that stand in for processes.
+class Table {
+ public:
+  explicit Table(std::uint32_t size) : said_(size), all_here_(size), all_heard_(size) {}
+  struct Seat final : Peers {
+    Seat(Table& table, std::uint32_t number) : table(table), number(number) {}
+    std::uint32_t process() const override { return number; }
+    std::uint32_t size() const override { return static_cast<std::uint32_t>(table.said_.size()); }
+    std::vector<std::string> exchange(const std::string& bytes) override {
+      table.said_[number] = bytes;
+      table.all_here_.arrive_and_wait();
+      std::vector<std::string> heard = table.said_;
+      table.all_heard_.arrive_and_wait();
+      return heard;
+    }
+    Table& table;
+    const std::uint32_t number;
+  };
+
+ private:
+  std::vector<std::string> said_;
+  std::barrier<> all_here_, all_heard_;
+};
+
+TEST(Fleet, ProcessesChangeNothing) {
+  for (const RouterPolicy policy :
+       {RouterPolicy::kRandom, RouterPolicy::kRoundRobin, RouterPolicy::kPowerOfTwo, RouterPolicy::kManual,
+        RouterPolicy::kCacheAware, RouterPolicy::kTotalRequests, RouterPolicy::kTotalTokens}) {
+    for (const std::size_t replicas : {2, 5}) {
+      const Workload workload = random_workload(200 + replicas, 120);
+      const Records alone = records(workload, replicas, policy, 1);
+      for (const std::uint32_t processes : {2, 3, 6}) {
+        Table table(processes);
+        std::vector<Records> heard(processes);
+        std::vector<std::thread> threads;
+        for (std::uint32_t i = 0; i < processes; ++i)
+          threads.emplace_back([&, i] {
+            Table::Seat seat(table, i);
+            heard[i] = records(workload, replicas, policy, processes == 2 ? 2 : 1, &seat);
+          });
+        for (std::thread& thread : threads) thread.join();
+        EXPECT_EQ(heard[0], alone) << processes << " of " << replicas;
+      }
     }
   }
 }
