@@ -71,7 +71,8 @@ class Loop {
  private:
   std::unique_ptr<rank::FlowScheduler> scheduler() const {
     return rank::make_scheduler(rank::ConfigReader(pipeline_.scheduler, pipeline_.scheduler_path),
-                                size_.steps, pipeline_.denoiser->schedule_tokens(shape_));
+                                size_.steps, pipeline_.denoiser->schedule_tokens(shape_),
+                                pipeline_.denoiser->log_shift(shape_, size_.steps));
   }
 
   const ComputedPipeline& pipeline_;
@@ -132,6 +133,7 @@ ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy) {
   const Json config = read_pipeline_json("--model-path", transformer / "config.json", kConfig);
   ComputedPipeline out;
   out.class_name = reader.text("_class_name", "");
+  out.distilled = reader.flag("is_distilled", false);
   const rank::ConfigReader asked(config, (transformer / "config.json").string());
   out.denoiser = dummy ? rank::load_denoiser(asked, rank::DummyWeights(/*seed=*/0))
                        : rank::load_denoiser(asked, rank::Checkpoint(transformer.string()));

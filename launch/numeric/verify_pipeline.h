@@ -20,6 +20,7 @@ namespace tpsim::launch {
 // reference has something of them.
 struct ComputedPipeline {
   std::string class_name;
+  bool distilled = false;  // guidance makes no second pass, whatever the transformer
   std::unique_ptr<rank::Denoiser> denoiser;
   std::unique_ptr<rank::ImageDecoder> decoder;  // none until load_decoder()
   rank::Json scheduler;

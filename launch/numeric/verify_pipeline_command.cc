@@ -146,8 +146,14 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
         plan.backends.emplace_back(backend->name);
     }
   }
-  const bool guided =
-      pipeline.denoiser->guided(plan.reference ? plan.reference->size.guidance : plan.size.guidance);
+  const float guidance = plan.reference ? plan.reference->size.guidance : plan.size.guidance;
+  const bool guided = pipeline.denoiser->guided(guidance);
+  if (guided && pipeline.distilled)
+    throw_user_error(
+        "--guidance-scale {:g}: the pipeline is distilled (is_distilled of its model_index.json) and makes "
+        "no "
+        "second pass; give 1",
+        guidance);
   if (args.cfg_parallel.value_or(false) && !guided)
     throw_user_error(
         "--enable-cfg-parallel: guidance takes no second pass here (--guidance-scale is too small, or "

@@ -31,7 +31,7 @@ def unit(name, count, seed=0):
 def weight(name, shape):
     """Values of a weight, flat."""
     values = unit(name, math.prod(shape))
-    if name.endswith(".gamma") or len(shape) == 1 and "norm" in name and not name.endswith("bias"):
+    if name.endswith((".gamma", ".running_var")) or len(shape) == 1 and "norm" in name and not name.endswith("bias"):
         return [1 + 0.25 * x for x in values]
     if len(shape) == 1 or "table" in name:
         return [0.5 * x for x in values]

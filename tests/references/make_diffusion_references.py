@@ -20,6 +20,7 @@ import numpy
 import torch
 import transformers
 from diffusers.pipelines.flux.pipeline_flux import FluxPipeline, calculate_shift
+from diffusers.pipelines.flux2.pipeline_flux2_klein import Flux2KleinPipeline, compute_empirical_mu
 
 import diffusion_weights
 
@@ -40,6 +41,10 @@ DYNAMIC = {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timestep
            "use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 1.15, "base_image_seq_len": 256,
            "max_image_seq_len": 4096}
 
+FLUX2 = {"_class_name": "Flux2Transformer2DModel", "patch_size": 1, "in_channels": 16, "num_layers": 1,
+         "num_single_layers": 1, "attention_head_dim": 8, "num_attention_heads": 8, "joint_attention_dim": 24,
+         "timestep_guidance_channels": 32, "mlp_ratio": 1.5, "guidance_embeds": False, "axes_dims_rope": [2, 2, 2, 2]}
+
 QWEN = {"_class_name": "QwenImageTransformer2DModel", "patch_size": 2, "in_channels": 16, "out_channels": 4,
         "num_layers": 2, "attention_head_dim": 8, "num_attention_heads": 8, "joint_attention_dim": 20,
         "guidance_embeds": False, "axes_dims_rope": [2, 4, 2]}
@@ -57,6 +62,7 @@ PIPELINES = {
     "flux": ("FluxPipeline", FLUX, DYNAMIC, [4, 1, 10, 14]),
     "flux-schnell": ("FluxPipeline", {**FLUX, "guidance_embeds": False, "num_layers": 0},
                      {**EULER, "shift": 1.0}, [4, 1, 6, 10]),
+    "flux2-klein": ("Flux2KleinPipeline", FLUX2, DYNAMIC, [4, 1, 6, 10]),
     "qwen-image": ("QwenImagePipeline", QWEN,
                    {**DYNAMIC, "shift": 1.0, "max_shift": 0.9, "max_image_seq_len": 8192, "shift_terminal": 0.02},
                    [4, 1, 10, 14]),
@@ -84,21 +90,28 @@ TEXT_ENCODERS = {"wan": [("text_encoder", "UMT5EncoderModel", {**T5, "model_type
                  "flux": [("text_encoder", "CLIPTextModel", CLIP, lambda out: out.pooler_output),
                           ("text_encoder_2", "T5EncoderModel", {**T5, "model_type": "t5"},
                            lambda out: out.last_hidden_state)],
+                 "flux2-klein": [("text_encoder", "Qwen3ForCausalLM",
+                                  {**QWEN3, "num_hidden_layers": 28, "hidden_size": 8, "intermediate_size": 8,
+                                   "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4},
+                                  lambda out: torch.cat([out.hidden_states[k] for k in (9, 18, 27)], dim=-1))],
                  "z-image": [("text_encoder", "Qwen3Model", QWEN3, lambda out: out.hidden_states[-2])],
                  "qwen-image": [("text_encoder", "Qwen2_5_VLForConditionalGeneration", QWEN_VL,
                                  lambda out: out.hidden_states[-1][:, 34:])]}
 AUTOENCODER = {"_class_name": "AutoencoderKL", "down_block_types": ["DownEncoderBlock2D"] * 2,
                "up_block_types": ["UpDecoderBlock2D"] * 2, "block_out_channels": [8, 12], "layers_per_block": 1,
-               "norm_num_groups": 4, "latent_channels": 4, "scaling_factor": 0.3611, "shift_factor": 0.1159,
-               "use_quant_conv": False, "use_post_quant_conv": False}
+               "norm_num_groups": 4, "latent_channels": 4, "use_quant_conv": False, "use_post_quant_conv": False}
+SCALE = {"scaling_factor": 0.3611, "shift_factor": 0.1159}
 WAN_VAE = {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4, "dim_mult": [1, 2, 2], "num_res_blocks": 1,
            "temperal_downsample": [True, True], "latents_mean": [-0.75, 0.1, 0.4, -0.2],
            "latents_std": [1.4, 2.3, 0.7, 1]}
 # NAME: config of its VAE
-VAES = {"flux": AUTOENCODER, "wan": WAN_VAE,
+VAES = {"flux": {**AUTOENCODER, **SCALE}, "wan": WAN_VAE,
+        "flux2-klein": {**AUTOENCODER, "_class_name": "AutoencoderKLFlux2", "block_out_channels": [4, 8],
+                        "decoder_block_out_channels": [8, 12], "use_quant_conv": True, "use_post_quant_conv": True,
+                        "batch_norm_eps": 1e-4, "patch_size": [2, 2]},
         "wan-euler": {**WAN_VAE, "decoder_base_dim": 6, "temperal_downsample": [False, True], "is_residual": True,
                       "patch_size": 2, "in_channels": 12, "out_channels": 12},
-        "z-image": {**AUTOENCODER, "block_out_channels": [8], "up_block_types": ["UpDecoderBlock2D"],
+        "z-image": {**AUTOENCODER, **SCALE, "block_out_channels": [8], "up_block_types": ["UpDecoderBlock2D"],
                     "down_block_types": ["DownEncoderBlock2D"], "use_post_quant_conv": True,
                     "mid_block_add_attention": False},
         "qwen-image": {**WAN_VAE, "_class_name": "AutoencoderKLQwenImage", "dim_mult": [1, 2],
@@ -146,10 +159,12 @@ class Image:
         self.transformer, self.shape = transformer, shape
         channels, _, high, wide = shape
         config = scheduler.config
-        mu = calculate_shift(high * wide // 4, config.base_image_seq_len, config.max_image_seq_len, config.base_shift,
-                             config.max_shift)
-        scheduler.set_timesteps(sigmas=numpy.linspace(1.0, 1 / STEPS, STEPS), mu=mu)
+        scheduler.set_timesteps(sigmas=numpy.linspace(1.0, 1 / STEPS, STEPS), mu=self.shift(high * wide // 4, config))
         self.latents = FluxPipeline._pack_latents(seeded("latents", [1, channels, high, wide]), 1, channels, high, wide)
+
+    def shift(self, tokens, config):
+        return calculate_shift(tokens, config.base_image_seq_len, config.max_image_seq_len, config.base_shift,
+                               config.max_shift)
 
     def unpacked(self, latents):
         channels, _, high, wide = self.shape
@@ -173,6 +188,29 @@ class Flux(Image):
         return self.transformer(latents, timestep=t.expand(1) / 1000, return_dict=False, **self.given)[0]
 
     guided = one
+
+
+class Flux2Klein(Image):
+    """As pipelines/flux2/pipeline_flux2_klein.py has them."""
+
+    def __init__(self, transformer, scheduler, shape):
+        super().__init__(transformer, scheduler, shape)
+        self.prompts = [seeded(which, [1, TEXT_TOKENS, transformer.config.joint_attention_dim])
+                        for which in ("prompt", "negative_prompt")]
+
+    def shift(self, tokens, config):
+        return compute_empirical_mu(tokens, STEPS)
+
+    def one(self, latents, t, which=0):
+        high, wide = self.shape[2:]
+        return self.transformer(latents, timestep=t.expand(1) / 1000, encoder_hidden_states=self.prompts[which],
+                                txt_ids=Flux2KleinPipeline._prepare_text_ids(self.prompts[which]),
+                                img_ids=Flux2KleinPipeline._prepare_latent_ids(torch.zeros(1, 1, high // 2, wide // 2)),
+                                return_dict=False)[0]
+
+    def guided(self, latents, t):
+        conditional, other = self.one(latents, t), self.one(latents, t, 1)
+        return other + GUIDANCE * (conditional - other)
 
 
 class QwenImage(Image):
@@ -217,7 +255,9 @@ class ZImage:
 def fill(model):
     """Sets weights by the rule; their shapes."""
     shapes = {}
-    for key, tensor in model.named_parameters():
+    for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if not key.startswith("bn.running") and not isinstance(tensor, torch.nn.Parameter):
+            continue
         shapes[key] = list(tensor.shape)
         values = diffusion_weights.weight(key, shapes[key])
         tensor.copy_(torch.tensor(values, dtype=torch.float32).reshape(tensor.shape))
@@ -240,13 +280,17 @@ def record_pixels(name, latents):
     """What the pipelines make of the latents at their end, and of the VAE its decoder's tensors."""
     vae = make(VAES[name]).to(torch.float32).eval()
     config = vae.config
+    shapes = {key: shape for key, shape in fill(vae).items() if key.startswith(("decoder", "post_quant", "bn"))}
     if "latents_mean" in VAES[name]:
         mean, std = (torch.tensor(values).view(1, -1, 1, 1, 1) for values in (config.latents_mean, config.latents_std))
         latents = latents.reshape(1, *PIPELINES[name][3]) / (1 / std) + mean
+    elif VAES[name]["_class_name"] == "AutoencoderKLFlux2":
+        mean, std = vae.bn.running_mean.view(1, -1, 1, 1), torch.sqrt(vae.bn.running_var.view(1, -1, 1, 1) + 1e-4)
+        latents = Flux2KleinPipeline._patchify_latents(latents) * std + mean
+        latents = Flux2KleinPipeline._unpatchify_latents(latents)
     else:
         channels, _, high, wide = PIPELINES[name][3]
         latents = latents.reshape(1, channels, high, wide) / config.scaling_factor + config.shift_factor
-    shapes = {key: shape for key, shape in fill(vae).items() if key.startswith(("decoder", "post_quant"))}
     pixels = vae.decode(latents, return_dict=False)[0]
     frames = pixels.shape[2] if pixels.dim() == 5 else 1
     stride = 53 if frames > 1 else 5  # of the pixels that a reference keeps
@@ -261,7 +305,8 @@ def record(name):
     transformer = make(config).to(torch.float32).eval()
     shapes = fill(transformer)
     scheduler = make(scheduler_config)
-    kind = {"WanPipeline": Wan, "FluxPipeline": Flux, "QwenImagePipeline": QwenImage, "ZImagePipeline": ZImage}[pipeline]
+    kind = {"WanPipeline": Wan, "FluxPipeline": Flux, "Flux2KleinPipeline": Flux2Klein, "QwenImagePipeline": QwenImage,
+            "ZImagePipeline": ZImage}[pipeline]
     loop = kind(transformer, scheduler, shape)
     latents = loop.latents
     first = loop.one(latents, scheduler.timesteps[0])

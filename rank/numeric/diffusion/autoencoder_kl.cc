@@ -1,5 +1,7 @@
-// AutoencoderKL of Diffusers 0.42.1 (FLUX.1, Z-Image, Stable Diffusion 3), its decoder: group norms and
-// convolutions of one frame.
+// AutoencoderKL of Diffusers 0.42.1 (FLUX.1, Z-Image, Stable Diffusion 3) and AutoencoderKLFlux2, their
+// decoder, which is one: group norms and convolutions of one frame.
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +18,12 @@ namespace {
 
 constexpr float kKlEps = 1e-6F;
 
+bool is_flux2(const ConfigReader& config) { return config.text("_class_name", "") == "AutoencoderKLFlux2"; }
+
+std::uint32_t latent_channels(const ConfigReader& config) {
+  return config.number_or("latent_channels", is_flux2(config) ? 32 : 4);
+}
+
 void check_kl(const ConfigReader& config) {
   if (config.text("act_fn", "silu") != "silu")
     throw_user_error("{}: key \"act_fn\" is \"{}\", which is not computed; \"silu\" is", config.where(),
@@ -31,8 +39,9 @@ void check_kl(const ConfigReader& config) {
 
 ConvolutionalDecoder read_kl(const ConfigReader& config, const TensorSource& source) {
   check_kl(config);
-  const std::vector<std::uint32_t> widths = channel_list(config, "block_out_channels", {64});
-  const std::uint32_t latent = config.number_or("latent_channels", 4), widest = widths.back();
+  std::vector<std::uint32_t> widths = channel_list(config, "block_out_channels", {64});
+  widths = channel_list(config, "decoder_block_out_channels", widths);
+  const std::uint32_t latent = latent_channels(config), widest = widths.back();
   const std::uint32_t groups = config.number_or("norm_num_groups", 32);
   const TowerReader reader(source, WeightType::kFp32, {""}, "decoder.conv_in.weight");
   const auto norm = [&](const std::string& name, std::uint32_t channels) {
@@ -71,7 +80,7 @@ ConvolutionalDecoder read_kl(const ConfigReader& config, const TensorSource& sou
     const std::string at = "decoder.up_blocks." + std::to_string(i) + ".";
     const std::uint32_t width = widths[widths.size() - 1 - i];
     ConvolutionalDecoder::Level& level = out.levels.emplace_back();
-    for (std::uint32_t j = 0; j <= config.number_or("layers_per_block", 1); ++j) {
+    for (std::uint32_t j = 0; j <= config.number_or("layers_per_block", is_flux2(config) ? 2 : 1); ++j) {
       level.blocks.push_back(block(at + "resnets." + std::to_string(j) + ".", before, width));
       before = width;
     }
@@ -80,13 +89,33 @@ ConvolutionalDecoder read_kl(const ConfigReader& config, const TensorSource& sou
   return out;
 }
 
+// FLUX.2 has no number for all latents but a mean and a variance of each channel and place in a 2 x 2 patch:
+// those of a batch norm (pipelines/flux2/pipeline_flux2.py).
+LatentScale read_scale(const ConfigReader& config, const TensorSource& source, std::uint32_t latent) {
+  if (!is_flux2(config))
+    return {
+        .scale = std::vector<float>(
+            latent, static_cast<float>(1 / config.real("scaling_factor", 0.18215, 1e-6, 1e6))),
+        .shift = std::vector<float>(latent, static_cast<float>(config.real("shift_factor", 0, -1e6, 1e6)))};
+  list_or<std::uint32_t>(
+      config, "patch_size", {}, [](const Json& value) { return value == 2; },
+      "2 and 2: no other patch is computed");
+  const double eps = config.real("batch_norm_eps", 1e-4, 0, 1);
+  const TowerReader reader(source, WeightType::kFp32, {""}, "bn.running_mean");
+  LatentScale out{.scale = reader.tensor("bn.running_var", {std::uint64_t{4} * latent}),
+                  .shift = reader.tensor("bn.running_mean", {std::uint64_t{4} * latent}),
+                  .patch = 2};
+  // Variances are not below 0 but where weights are made up.
+  for (float& value : out.scale) value = static_cast<float>(std::sqrt(std::max(value, 0.0F) + eps));
+  return out;
+}
+
 class AutoencoderKl : public ImageDecoder {
  public:
   AutoencoderKl(const ConfigReader& config, const TensorSource& source)
-      : channels_(config.number_or("latent_channels", 4)),
+      : channels_(latent_channels(config)),
         colours_(config.number_or("out_channels", 3)),
-        scale_(channels_, static_cast<float>(1 / config.real("scaling_factor", 0.18215, 1e-6, 1e6))),
-        shift_(channels_, static_cast<float>(config.real("shift_factor", 0, -1e6, 1e6))),
+        scale_(read_scale(config, source, channels_)),
         decoder_(read_kl(config, source)) {}
 
   LatentShape pixels(const LatentShape& latents) const override {
@@ -98,19 +127,19 @@ class AutoencoderKl : public ImageDecoder {
   }
   std::vector<float> decode(const LatentShape& shape, std::span<const float> latents,
                             ThreadPool& pool) const override {
-    return channels_first(decoder_(channels_last(shape, latents, scale_, shift_), pool));
+    return channels_first(decoder_(channels_last(shape, latents, scale_), pool));
   }
 
  private:
   const std::uint32_t channels_, colours_;
-  const std::vector<float> scale_, shift_;
+  const LatentScale scale_;
   const ConvolutionalDecoder decoder_;
 };
 
 }  // namespace
 
 extern const ImageDecoderFamily kAutoencoderKl;
-const ImageDecoderFamily kAutoencoderKl = {.class_names = {"AutoencoderKL"},
+const ImageDecoderFamily kAutoencoderKl = {.class_names = {"AutoencoderKL", "AutoencoderKLFlux2"},
                                            .load = make_image_decoder<AutoencoderKl>};
 
 }  // namespace tpsim::rank

@@ -102,8 +102,8 @@ class AutoencoderKlWan : public ImageDecoder {
         // Qwen-Image's has one key for the colours of both ends.
         colours_(config.number_or("out_channels", config.number_or("input_channels", 3))),
         patch_(config.number_or("patch_size", 1)),
-        scale_(wan_statistics(config, "latents_std", channels_, 1e-6)),
-        shift_(wan_statistics(config, "latents_mean", channels_, -1e6)),
+        scale_{.scale = wan_statistics(config, "latents_std", channels_, 1e-6),
+               .shift = wan_statistics(config, "latents_mean", channels_, -1e6)},
         decoder_(read_wan(config, source, channels_, colours_)) {
     if (patch_ > 16 || colours_ % (patch_ * patch_) != 0)
       throw_user_error("{}: key \"patch_size\" is {}, of which {} channels are no whole number",
@@ -118,7 +118,7 @@ class AutoencoderKlWan : public ImageDecoder {
   }
   std::vector<float> decode(const LatentShape& shape, std::span<const float> latents,
                             ThreadPool& pool) const override {
-    const Volume made = decoder_(channels_last(shape, latents, scale_, shift_), pool);
+    const Volume made = decoder_(channels_last(shape, latents, scale_), pool);
     const std::vector<float> planes = channels_first(made);
     const auto [frames, rows, columns] = made.size;
     std::vector<float> out(planes.size());
@@ -135,7 +135,7 @@ class AutoencoderKlWan : public ImageDecoder {
 
  private:
   const std::uint32_t channels_, colours_, patch_;  // colours of a patch's pixels
-  const std::vector<float> scale_, shift_;
+  const LatentScale scale_;
   const ConvolutionalDecoder decoder_;
 };
 

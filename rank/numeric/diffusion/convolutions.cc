@@ -77,14 +77,16 @@ Volume spread(const Volume& x, std::size_t channels, bool more) {
 
 }  // namespace
 
-Volume channels_last(const LatentShape& shape, std::span<const float> values, const std::vector<float>& scale,
-                     const std::vector<float>& shift) {
+Volume channels_last(const LatentShape& shape, std::span<const float> values, const LatentScale& by) {
   const std::size_t channels = shape[0];
   Volume out{.size = {shape[1], shape[2], shape[3]}, .values = std::vector<float>(values.size())};
   const std::size_t positions = out.positions();
   for (std::size_t c = 0; c < channels; ++c) {
-    for (std::size_t at = 0; at < positions; ++at)
-      out.values[at * channels + c] = values[c * positions + at] * scale[c] + shift[c];
+    for (std::size_t at = 0; at < positions; ++at) {
+      const std::size_t row = at / shape[3] % shape[2] % by.patch, column = at % shape[3] % by.patch;
+      const std::size_t i = (c * by.patch + row) * by.patch + column;
+      out.values[at * channels + c] = values[c * positions + at] * by.scale[i] + by.shift[i];
+    }
   }
   return out;
 }

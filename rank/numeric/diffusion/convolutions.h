@@ -21,9 +21,13 @@ struct Volume {
   std::vector<float> values;            // [positions(), channels]
   std::uint32_t positions() const { return size[0] * size[1] * size[2]; }
 };
-// `values` [channels, frames, rows, columns], times scale[channel], plus shift[channel].
-Volume channels_last(const LatentShape& shape, std::span<const float> values, const std::vector<float>& scale,
-                     const std::vector<float>& shift);
+// What latents are multiplied by and moved: of each channel, or of its places in a patch of rows and columns.
+struct LatentScale {
+  std::vector<float> scale, shift;  // [channels, patch, patch]
+  std::uint32_t patch = 1;
+};
+// Of `values` [channels, frames, rows, columns].
+Volume channels_last(const LatentShape& shape, std::span<const float> values, const LatentScale& by);
 std::vector<float> channels_first(const Volume& volume);  // the way back
 
 // Zeros around each frame, so that its size stays. A kernel over several frames is causal: zeros stand

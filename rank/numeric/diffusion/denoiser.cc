@@ -8,7 +8,7 @@
 
 namespace tpsim::rank {
 
-extern const DenoiserFamily kFluxDenoiser, kQwenImageDenoiser, kWanDenoiser, kZImageDenoiser;
+extern const DenoiserFamily kFlux2Denoiser, kFluxDenoiser, kQwenImageDenoiser, kWanDenoiser, kZImageDenoiser;
 
 void Denoiser::guide(const LatentShape&, float guidance, std::span<const float> other,
                      std::vector<float>& prompt) const {
@@ -16,8 +16,8 @@ void Denoiser::guide(const LatentShape&, float guidance, std::span<const float> 
 }
 
 std::unique_ptr<Denoiser> load_denoiser(const ConfigReader& config, const TensorSource& source) {
-  static const DenoiserFamily* const families[] = {&kWanDenoiser, &kFluxDenoiser, &kQwenImageDenoiser,
-                                                   &kZImageDenoiser};
+  static const DenoiserFamily* const families[] = {&kWanDenoiser, &kFluxDenoiser, &kFlux2Denoiser,
+                                                   &kQwenImageDenoiser, &kZImageDenoiser};
   const std::string name = config.text("_class_name", "");
   std::vector<std::string_view> names;
   for (const DenoiserFamily* const family : families) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,10 @@ class Denoiser {
   // Tokens of the latents, where the pipeline gives its scheduler sigmas from 1 to 1 / steps; 0: it leaves
   // them to the scheduler.
   virtual std::uint32_t schedule_tokens(const LatentShape&) const { return 0; }
+  // The logarithm of the shift of those sigmas, where the pipeline does not leave it to the scheduler.
+  virtual std::optional<double> log_shift(const LatentShape&, std::uint32_t /*steps*/) const {
+    return std::nullopt;
+  }
   // What frames, rows and columns must be multiples of.
   virtual std::array<std::uint32_t, 3> patch() const = 0;
   // `prompt` is what is predicted with it, `other` without; it becomes what guidance makes of both:

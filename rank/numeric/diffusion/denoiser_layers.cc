@@ -47,19 +47,19 @@ void add_gated(std::vector<float>& to, const std::vector<float>& rows, const flo
 }
 
 RotaryAxes read_rotary_axes(const ConfigReader& config, const char* key, RotaryAxes otherwise,
-                            std::uint32_t dim) {
+                            std::uint32_t dim, std::uint32_t axes) {
   auto& [sizes, theta] = otherwise;
   if (config.has(key)) {
     const Json& json = config.json().at(key);
-    const bool three = json.is_array() && json.size() == 3;
-    for (std::size_t i = 0; i < 3; ++i) {
-      if (!three || !json[i].is_number_unsigned() || json[i] > 1024U)
-        throw_user_error("{}: key \"{}\" must be three whole numbers", config.where(), key);
+    const bool all = json.is_array() && json.size() == axes;
+    for (std::size_t i = 0; i < axes; ++i) {
+      if (!all || !json[i].is_number_unsigned() || json[i] > 1024U)
+        throw_user_error("{}: key \"{}\" must be {} whole numbers", config.where(), key, axes);
       sizes[i] = json[i].get<std::uint32_t>();
     }
   }
   const bool even = std::ranges::all_of(sizes, [](std::uint32_t size) { return size % 2 == 0; });
-  if (!even || sizes[0] + sizes[1] + sizes[2] != dim)
+  if (!even || sizes[0] + sizes[1] + sizes[2] + sizes[3] != dim)
     throw_user_error("{}: key \"{}\" must be even numbers whose sum is the size of a head, {}",
                      config.where(), key, dim);
   return otherwise;
@@ -67,7 +67,7 @@ RotaryAxes read_rotary_axes(const ConfigReader& config, const char* key, RotaryA
 
 Rotation rotation(const Position& position, const RotaryAxes& axes) {
   Rotation out;
-  for (std::size_t axis = 0; axis < 3; ++axis) {
+  for (std::size_t axis = 0; axis < axes.sizes.size(); ++axis) {
     for (std::uint32_t i = 0; i < axes.sizes[axis]; i += 2) {
       const double angle = position[axis] * std::pow(axes.theta, -static_cast<double>(i) / axes.sizes[axis]);
       out.cosines.push_back(static_cast<float>(std::cos(angle)));

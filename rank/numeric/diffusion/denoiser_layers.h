@@ -32,16 +32,16 @@ struct Embedder {
 void add_gated(std::vector<float>& to, const std::vector<float>& rows, const float* gate,
                std::uint32_t width);
 
-// Rotary positions of three axes, each with so many of a head's elements; pairs of neighbours turn by
+// Rotary positions of three axes or four, each with so many of a head's elements; pairs of neighbours turn by
 // position / theta^(i / size).
 struct RotaryAxes {
-  std::array<std::uint32_t, 3> sizes{};
+  std::array<std::uint32_t, 4> sizes{};  // the last 0: there is none
   double theta = 10000;
 };
-// Of key `key`. Throws UserError unless they are even and fill a head of `dim`.
+// `axes` numbers of key `key`. Throws UserError unless they are even and fill a head of `dim`.
 RotaryAxes read_rotary_axes(const ConfigReader& config, const char* key, RotaryAxes otherwise,
-                            std::uint32_t dim);
-using Position = std::array<std::int32_t, 3>;
+                            std::uint32_t dim, std::uint32_t axes = 3);
+using Position = std::array<std::int32_t, 4>;
 struct Rotation {
   std::vector<float> cosines, sines;  // of each pair
 };

@@ -32,7 +32,8 @@ double mu(const ConfigReader& config, double tokens) {
 // Diffusers 0.42.1, scheduling_flow_match_euler_discrete.py: x += (next sigma - sigma) prediction.
 class FlowEuler : public FlowScheduler {
  public:
-  FlowEuler(const ConfigReader& config, std::uint32_t steps, std::uint32_t tokens) {
+  FlowEuler(const ConfigReader& config, std::uint32_t steps, std::uint32_t tokens,
+            std::optional<double> log_shift) {
     refuse_flags(config, {"invert_sigmas", "use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
                           "stochastic_sampling"});
     const double train = config.number_or("num_train_timesteps", 1000);
@@ -48,7 +49,8 @@ class FlowEuler : public FlowScheduler {
     const double least = tokens > 0 ? 1.0 / steps : shifted(1 / train, shift);
     for (std::uint32_t i = 0; i < steps; ++i) {
       const double at = steps > 1 ? i / (steps - 1.0) : 0;
-      sigmas_.push_back(shifted(most + (least - most) * at, dynamic ? std::exp(mu(config, tokens)) : shift));
+      sigmas_.push_back(shifted(most + (least - most) * at,
+                                dynamic ? std::exp(log_shift ? *log_shift : mu(config, tokens)) : shift));
     }
     // Stretched to end there; one step is at 1, which cannot be.
     const double terminal = config.real("shift_terminal", 0, 0, 1);
@@ -168,9 +170,10 @@ class FlowUniPc : public FlowScheduler {
 }  // namespace
 
 std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::uint32_t steps,
-                                              std::uint32_t tokens) {
+                                              std::uint32_t tokens, std::optional<double> log_shift) {
   const std::string name = config.text("_class_name", "");
-  if (name == "FlowMatchEulerDiscreteScheduler") return std::make_unique<FlowEuler>(config, steps, tokens);
+  if (name == "FlowMatchEulerDiscreteScheduler")
+    return std::make_unique<FlowEuler>(config, steps, tokens, log_shift);
   if (name == "UniPCMultistepScheduler") return std::make_unique<FlowUniPc>(config, steps);
   throw_user_error(
       "{}: key \"_class_name\" is {}, which is not computed; FlowMatchEulerDiscreteScheduler and "

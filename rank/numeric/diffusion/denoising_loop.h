@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "rank/config/config_reader.h"
@@ -28,9 +29,9 @@ class FlowScheduler {
 
 // FlowMatchEulerDiscreteScheduler, or UniPCMultistepScheduler with flow sigmas. Throws UserError naming the
 // file and the key for what is not computed.
-// `tokens`: Denoiser::schedule_tokens().
+// `tokens`: Denoiser::schedule_tokens(); `log_shift`: Denoiser's.
 std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::uint32_t steps,
-                                              std::uint32_t tokens = 0);
+                                              std::uint32_t tokens = 0, std::optional<double> log_shift = {});
 
 struct GuidedPrompt {
   TextEmbeddings prompt, negative;

@@ -65,7 +65,8 @@ class Flux : public Denoiser {
                          .up = linear(at + "proj_mlp", kJointMlpRatio * width_, width_),
                          .down = linear(at + "proj_out", width_, (1 + kJointMlpRatio) * width_),
                          .norm_q = reader.tensor(at + "attn.norm_q.weight", {dim_}),
-                         .norm_k = reader.tensor(at + "attn.norm_k.weight", {dim_})});
+                         .norm_k = reader.tensor(at + "attn.norm_k.weight", {dim_}),
+                         .gated = false});
     }
     norm_out_ = linear("norm_out.linear", 2 * width_, width_);
     proj_out_ = linear("proj_out", 4 * channels_, width_);
@@ -101,40 +102,14 @@ class Flux : public Denoiser {
                           product(x_, sequence.patches(latents, tokens[i].image), pool));
     }
     const SequenceRanks::Call call = sequence.call(heads_, dim_);
-    for (const auto& block : double_) forward_joint(block, condition, call, tokens, x, ranks);
-    for (const JointStream& block : single_) forward_single(block, condition, call, tokens, x, ranks);
+    for (const auto& block : double_)
+      forward_joint(block, modulations(block, condition, pool), call, tokens, x, ranks);
+    for (const JointStream& block : single_)
+      forward_single(block, product(block.modulation, condition, pool), call, tokens, x, ranks);
     return sequence.finish(norm_out_, proj_out_, condition, x, ranks);
   }
 
  private:
-  void forward_single(const JointStream& block, const Rows& condition, const SequenceRanks::Call& call,
-                      const std::vector<JointTokens>& tokens, PerRank& x, SequenceRanks& ranks) const {
-    ThreadPool& pool = ranks.pool();
-    const Rows table = product(block.modulation, condition, pool);  // shift, scale, gate
-    PerRank q(x.size()), k(x.size()), v(x.size()), hidden(x.size()), met;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const Rows in = modulated(x[i], width_, kJointEps, table.data(), table.data() + width_);
-      q[i] = headed(block.q, block.norm_q, kJointEps, in, pool);
-      k[i] = headed(block.k, block.norm_k, kJointEps, in, pool);
-      v[i] = product(block.v, in, pool);
-      turn_rows(tokens[i].turns, heads_, q[i]);
-      turn_rows(tokens[i].turns, heads_, k[i]);
-      hidden[i] = product(block.up, in, pool);
-      activate(TowerActivation::kGeluTanh, hidden[i].data(), hidden[i].size());
-    }
-    ranks.attend(call, q, k, v, met);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      Rows beside;  // of each token attention, then the MLP
-      for (std::size_t t = 0; t * width_ < x[i].size(); ++t) {
-        const auto attended = met[i].begin() + static_cast<std::ptrdiff_t>(t * width_);
-        const auto mlp = hidden[i].begin() + static_cast<std::ptrdiff_t>(t * kJointMlpRatio * width_);
-        beside.insert(beside.end(), attended, attended + width_);
-        beside.insert(beside.end(), mlp, mlp + static_cast<std::ptrdiff_t>(kJointMlpRatio) * width_);
-      }
-      add_gated(x[i], product(block.down, beside, pool), table.data() + std::size_t{2} * width_, width_);
-    }
-  }
-
   const std::uint32_t heads_, dim_, width_, channels_, text_, pooled_;
   const bool embeds_guidance_;
   const RotaryAxes axes_;

@@ -79,7 +79,25 @@ std::array<Rows, 2> streams(const Rows& x, const JointTokens& tokens, std::uint3
           rows_of(x, width, {tokens.text.count, tokens.image.count})};
 }
 
+// What `down` reads.
+Rows mlp_hidden(const JointStream& stream, const Rows& in, ThreadPool& pool) {
+  Rows hidden = product(stream.up, in, pool);
+  if (!stream.gated) {
+    activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
+    return hidden;
+  }
+  const std::uint32_t half = stream.up.weight.n() / 2;
+  Rows out(hidden.size() / 2);
+  for (std::size_t at = 0; at < out.size(); at += half)
+    silu_and_mul(hidden.data() + 2 * at, hidden.data() + 2 * at + half, half, out.data() + at);
+  return out;
+}
+
 }  // namespace
+
+JointTables modulations(const std::array<JointStream, 2>& block, const Rows& condition, ThreadPool& pool) {
+  return {product(block[0].modulation, condition, pool), product(block[1].modulation, condition, pool)};
+}
 
 JointStream read_joint_stream(const TowerReader& reader, const std::string& attention, bool text,
                               const std::string& modulation, const std::string& up, const std::string& down,
@@ -99,17 +117,15 @@ JointStream read_joint_stream(const TowerReader& reader, const std::string& atte
           .up = linear(up, kJointMlpRatio * width, width),
           .down = linear(down, width, kJointMlpRatio * width),
           .norm_q = reader.tensor(norm + "q.weight", {dim}),
-          .norm_k = reader.tensor(norm + "k.weight", {dim})};
+          .norm_k = reader.tensor(norm + "k.weight", {dim}),
+          .gated = false};
 }
 
-void forward_joint(const std::array<JointStream, 2>& block, const Rows& condition,
+void forward_joint(const std::array<JointStream, 2>& block, const JointTables& tables,
                    const SequenceRanks::Call& call, const std::vector<JointTokens>& tokens, PerRank& x,
                    SequenceRanks& ranks) {
   ThreadPool& pool = ranks.pool();
   const std::uint32_t width = call.heads * call.dim;
-  // Shift, scale, gate of attention, then of the MLP.
-  const std::array<Rows, 2> tables = {product(block[0].modulation, condition, pool),
-                                      product(block[1].modulation, condition, pool)};
   const auto table = [&](std::size_t s, std::size_t i) { return tables[s].data() + i * width; };
   PerRank q(x.size()), k(x.size()), v(x.size()), met;
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -128,12 +144,36 @@ void forward_joint(const std::array<JointStream, 2>& block, const Rows& conditio
     std::array<Rows, 2> rows = streams(x[i], tokens[i], width), attended = streams(met[i], tokens[i], width);
     for (std::size_t s = 0; s < 2; ++s) {
       add_gated(rows[s], product(block[s].out, attended[s], pool), table(s, 2), width);
-      Rows hidden =
-          product(block[s].up, modulated(rows[s], width, kJointEps, table(s, 3), table(s, 4)), pool);
-      activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
+      const Rows hidden =
+          mlp_hidden(block[s], modulated(rows[s], width, kJointEps, table(s, 3), table(s, 4)), pool);
       add_gated(rows[s], product(block[s].down, hidden, pool), table(s, 5), width);
     }
     x[i] = concatenated(std::move(rows[0]), rows[1]);
+  }
+}
+
+void forward_single(const JointStream& block, const Rows& table, const SequenceRanks::Call& call,
+                    const std::vector<JointTokens>& tokens, PerRank& x, SequenceRanks& ranks) {
+  ThreadPool& pool = ranks.pool();
+  const std::uint32_t width = call.heads * call.dim, mlp = block.down.weight.k() - width;
+  PerRank q(x.size()), k(x.size()), v(x.size()), hidden(x.size()), met;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const Rows in = modulated(x[i], width, kJointEps, table.data(), table.data() + width);
+    q[i] = headed(block.q, block.norm_q, kJointEps, in, pool);
+    k[i] = headed(block.k, block.norm_k, kJointEps, in, pool);
+    v[i] = product(block.v, in, pool);
+    turn_rows(tokens[i].turns, call.heads, q[i]);
+    turn_rows(tokens[i].turns, call.heads, k[i]);
+    hidden[i] = mlp_hidden(block, in, pool);
+  }
+  ranks.attend(call, q, k, v, met);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    Rows beside;  // of each token attention, then the MLP
+    for (std::uint32_t t = 0; t < x[i].size() / width; ++t) {
+      beside = concatenated(std::move(beside), rows_of(met[i], width, {t, 1}));
+      beside = concatenated(std::move(beside), rows_of(hidden[i], mlp, {t, 1}));
+    }
+    add_gated(x[i], product(block.down, beside, pool), table.data() + std::size_t{2} * width, width);
   }
 }
 

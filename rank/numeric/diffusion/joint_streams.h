@@ -1,4 +1,4 @@
-// Joint attention over the text and an image of 2 x 2 patches (FLUX.1, Qwen-Image): text and image are one
+// Joint attention over the text and an image of 2 x 2 patches (FLUX, Qwen-Image): text and image are one
 // sequence here, which all ranks share, with layers of their own; SGLang has the text on each rank, which
 // computes the same.
 #pragma once
@@ -18,9 +18,9 @@ namespace tpsim::rank {
 using PerRank = SequenceRanks::PerRank;
 using Rows = std::vector<float>;
 
-constexpr float kJointEps = 1e-6F;  // of every norm: Diffusers' transformer_flux.py, transformer_qwenimage.py
+constexpr float kJointEps = 1e-6F;  // of every norm, as Diffusers' transformers have it
 constexpr std::array<std::uint32_t, 3> kJointPatch = {1, 2, 2};
-constexpr std::uint32_t kJointTimeSize = 256, kJointMlpRatio = 4;  // of FLUX and Qwen-Image
+constexpr std::uint32_t kJointTimeSize = 256, kJointMlpRatio = 4;  // of FLUX.1 and Qwen-Image
 
 template <typename T>
 std::vector<T> concatenated(std::vector<T> a, const std::vector<T>& b) {
@@ -67,15 +67,22 @@ class JointSequence {
 struct JointStream {
   TowerLinear modulation, q, k, v, out, up, down;
   Rows norm_q, norm_k;
+  bool gated = false;  // the MLP: SiLU of half of `up` times the other; else GELU of it
 };
 // Of a block that has both, `text` or image: tensors `modulation`, `up` and `down` of the block, and those of
 // Diffusers' joint Attention at `attention`. `dim`: of a head.
 JointStream read_joint_stream(const TowerReader& reader, const std::string& attention, bool text,
                               const std::string& modulation, const std::string& up, const std::string& down,
                               std::uint32_t width, std::uint32_t dim);
-// x through a block; streams: text's, then image's. `condition`: what the modulations see.
-void forward_joint(const std::array<JointStream, 2>& block, const Rows& condition,
+// Shift, scale and gate of attention, then of the MLP, of each stream.
+using JointTables = std::array<Rows, 2>;
+JointTables modulations(const std::array<JointStream, 2>& block, const Rows& condition, ThreadPool& pool);
+// x through a block; streams: text's, then image's.
+void forward_joint(const std::array<JointStream, 2>& block, const JointTables& tables,
                    const SequenceRanks::Call& call, const std::vector<JointTokens>& tokens, PerRank& x,
                    SequenceRanks& ranks);
+// Through one of one stream, whose attention and MLP lie beside each other. `table`: shift, scale, gate.
+void forward_single(const JointStream& block, const Rows& table, const SequenceRanks::Call& call,
+                    const std::vector<JointTokens>& tokens, PerRank& x, SequenceRanks& ranks);
 
 }  // namespace tpsim::rank

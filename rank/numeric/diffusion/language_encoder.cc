@@ -15,23 +15,29 @@
 namespace tpsim::rank {
 namespace {
 
-// Diffusers 0.42.1, pipelines/z_image/pipeline_z_image.py, qwenimage/pipeline_qwenimage.py.
+// Diffusers 0.42.1, pipelines/z_image/pipeline_z_image.py, qwenimage/pipeline_qwenimage.py,
+// flux2/pipeline_flux2_klein.py.
 struct HiddenStates {
   std::string_view pipeline;
-  bool before_last_layer = false;  // else behind the last norm
-  std::uint32_t dropped = 0;       // first tokens, those of the template
+  bool before_last_layer = false;
+  std::vector<std::uint32_t> before_layers = {};  // side by side; none of both: behind the last norm
+  std::uint32_t dropped = 0;                      // first tokens, those of the template
 };
-constexpr HiddenStates kHiddenStates[] = {{.pipeline = "ZImagePipeline", .before_last_layer = true},
-                                          {.pipeline = "QwenImagePipeline", .dropped = 34}};
+const HiddenStates kHiddenStates[] = {{.pipeline = "ZImagePipeline", .before_last_layer = true},
+                                      {.pipeline = "QwenImagePipeline", .dropped = 34},
+                                      {.pipeline = "Flux2KleinPipeline", .before_layers = {9, 18, 27}}};
 
 class LanguageEncoder : public TextEncoder {
  public:
   LanguageEncoder(ModelConfig model, const TensorSource& source, const HiddenStates& states)
       : model_(std::move(model)), dropped_(states.dropped) {
-    if (states.before_last_layer) {
-      options_.hidden_layers = {model_.num_layers - 1};
-    } else {
+    options_.hidden_layers = states.before_layers;
+    if (states.before_last_layer) options_.hidden_layers = {model_.num_layers - 1};
+    if (options_.hidden_layers.empty()) {
       options_.hidden = NumericOptions::Hidden::kNormed;
+    } else if (options_.hidden_layers.back() >= model_.num_layers) {
+      throw_user_error("{}: key \"num_hidden_layers\" is {}; a {} reads what goes into layer {}", model_.name,
+                       model_.num_layers, states.pipeline, options_.hidden_layers.back());
     }
     LocalCollectives alone(1);
     weights_ = load_ranks(model_, source, options_, alone);

@@ -116,7 +116,8 @@ class QwenImage : public Denoiser {
                           product(image_in_, sequence.patches(latents, tokens[i].image), pool));
     }
     for (const auto& block : blocks_)
-      forward_joint(block, condition, sequence.call(heads_, dim_), tokens, x, ranks);
+      forward_joint(block, modulations(block, condition, pool), sequence.call(heads_, dim_), tokens, x,
+                    ranks);
     return sequence.finish(norm_out_, proj_out_, condition, x, ranks);
   }
 

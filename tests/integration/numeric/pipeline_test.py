@@ -64,7 +64,7 @@ class Pipelines(Numeric):
 
     def test_diffusers_loop_by_every_split(self):
         for name, splits in (("wan", 16), ("wan-euler", 16), ("flux", 10), ("flux-schnell", 10),
-                             ("qwen-image", 16), ("z-image", 16)):
+                             ("flux2-klein", 16), ("qwen-image", 16), ("z-image", 16)):
             folder = self.pipeline(name)
             rows = self.rows(folder, "--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa")
             self.assertEqual(len({split for split, *_ in rows}), splits)
@@ -115,7 +115,7 @@ class Pipelines(Numeric):
 
     def test_text_encoders(self):
         for name, encoders in (("wan", {"text_encoder": 17}), ("flux", {"text_encoder": 17, "text_encoder_2": 17}),
-                               ("z-image", {"text_encoder": 17}), ("qwen-image", {"text_encoder": 51})):
+                               ("flux2-klein", {"text_encoder": 17}), ("z-image", {"text_encoder": 17}), ("qwen-image", {"text_encoder": 51})):
             folder = self.pipeline(name)
             path = os.path.join(folder, "reference.json")
             flags = ["--reference", path, "--attention-backends", "fa", "--num-gpus", "1"]
@@ -151,6 +151,7 @@ class Pipelines(Numeric):
                 ("z-image", {"encoder": {"head_dim": 6}}, "q_proj"),
                 ("flux", {"index": {"_class_name": "StableDiffusion3Pipeline"}}, "clip_text_model"),
                 ("flux", {"encoder": {"max_position_embeddings": 16}}, "position_embedding"),
+                ("flux2-klein", {"encoder": {"num_hidden_layers": 27}}, "what goes into layer 27"),
                 ("flux", {"encoder": {"hidden_act": "relu"}}, "text_encoder/config.json: hidden_act"),
                 ("qwen-image", {"index": {"_class_name": "ZImagePipeline"}}, "\"rows\" of text_encoder")):
             with self.subTest(name=name, changes=changes):
@@ -159,13 +160,15 @@ class Pipelines(Numeric):
                             "--attention-backends", "fa")
 
     def test_vaes_that_are_not_computed_are_refused(self):
-        for name, changes, words in (("z-image", {"_class_name": "AutoencoderDC"}, "AutoencoderKL, AutoencoderKLWan"),
+        for name, changes, words in (("z-image", {"_class_name": "AutoencoderDC"}, "AutoencoderKLWan or AutoencoderKLQwenImage"),
                                      ("z-image", {"act_fn": "gelu"}, "act_fn"),
                                      ("z-image", {"norm_num_groups": 3}, "norm_num_groups"),
                                      ("z-image", {"up_block_types": ["AttnUpDecoderBlock2D"]}, "up_block_types"),
                                      ("z-image", {"latents_mean": [0] * 4}, "latents_mean"),
                                      ("z-image", {"layers_per_block": 2}, "decoder.up_blocks.0.resnets.2"),
                                      ("z-image", {"latent_channels": 8}, "decoder.conv_in"),
+                                     ("flux2-klein", {"patch_size": [1, 1]}, "patch_size"),
+                                     ("flux2-klein", {"latent_channels": 8}, "bn.running_var"),
                                      ("wan", {"is_residual": True}, "decoder.up_blocks.0.upsampler"),
                                      ("wan", {"base_dim": 60000}, "dim_mult"),
                                      ("wan", {"patch_size": 2}, "patch_size"),
@@ -218,9 +221,12 @@ class Pipelines(Numeric):
         for name, changes, words in (("qwen-image", {"zero_cond_t": True}, "zero_cond_t"),
                                      ("qwen-image", {"axes_dims_rope": [2, 2, 2]}, "axes_dims_rope"),
                                      ("z-image", {"siglip_feat_dim": 8}, "siglip_feat_dim"),
+                                     ("flux2-klein", {"eps": 1e-5}, "eps"),
+                                     ("flux2-klein", {"axes_dims_rope": [2, 4, 2]}, "4 whole numbers"),
                                      ("z-image", {"all_patch_size": [4]}, "all_patch_size")):
             with self.subTest(name=name, changes=changes):
                 self.refuse(self.pipeline(name, transformer=changes), words)
+        self.refuse(self.pipeline("flux2-klein", index={"is_distilled": True}), "--guidance-scale 5")
         image = self.pipeline("flux")
         self.refuse(image, "of 1 frame")
         for words, *flags in (("video_sparse_attn", "--attention-backends", "video_sparse_attn"),
