@@ -65,7 +65,8 @@ class Loop {
         .front();
   }
   std::vector<float> latents(rank::SequenceRanks& ranks) const {
-    return rank::denoise(*pipeline_.denoiser, *scheduler(), shape_, latents_, prompt_, ranks);
+    return rank::denoise({pipeline_.denoiser.get(), pipeline_.second.get(), pipeline_.boundary}, *scheduler(),
+                         shape_, latents_, prompt_, ranks);
   }
 
  private:
@@ -105,6 +106,13 @@ class Decoding {
   double difference_ = 0;
 };
 
+std::unique_ptr<rank::Denoiser> load_transformer(const std::filesystem::path& at, bool dummy) {
+  const Json config = read_pipeline_json("--model-path", at / "config.json", kConfig);
+  const rank::ConfigReader asked(config, (at / "config.json").string());
+  return dummy ? rank::load_denoiser(asked, rank::DummyWeights(/*seed=*/0))
+               : rank::load_denoiser(asked, rank::Checkpoint(at.string()));
+}
+
 }  // namespace
 
 bool PipelineRow::agrees(double tolerance) const {
@@ -122,23 +130,22 @@ ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy) {
         folder);
   const Json index = read_pipeline_json("--model-path", root / "model_index.json", kConfig);
   const rank::ConfigReader reader(index, (root / "model_index.json").string());
-  if (reader.has("transformer_2") && index.at("transformer_2").is_array() &&
-      !index.at("transformer_2").front().is_null())
-    throw_user_error("{}: key \"transformer_2\" is given; loops of two transformers are not computed",
-                     reader.where());
-  if (reader.flag("expand_timesteps", false))
-    throw_user_error("{}: key \"expand_timesteps\" is true; a timestep for each token is not computed",
-                     reader.where());
-  const std::filesystem::path transformer = root / "transformer";
-  const Json config = read_pipeline_json("--model-path", transformer / "config.json", kConfig);
+  // A timestep for each token (expand_timesteps) is the same for all where no image is given.
   ComputedPipeline out;
   out.class_name = reader.text("_class_name", "");
   out.distilled = reader.flag("is_distilled", false);
-  const rank::ConfigReader asked(config, (transformer / "config.json").string());
-  out.denoiser = dummy ? rank::load_denoiser(asked, rank::DummyWeights(/*seed=*/0))
-                       : rank::load_denoiser(asked, rank::Checkpoint(transformer.string()));
+  out.denoiser = load_transformer(root / "transformer", dummy);
   out.scheduler_path = (root / "scheduler" / "scheduler_config.json").string();
   out.scheduler = read_pipeline_json("--model-path", out.scheduler_path, kConfig);
+  if (!reader.has("boundary_ratio")) return out;
+  out.second = load_transformer(root / "transformer_2", dummy);
+  if (out.second->channels() != out.denoiser->channels() ||
+      out.second->text_size() != out.denoiser->text_size() || out.second->patch() != out.denoiser->patch())
+    throw_user_error("{}: key \"boundary_ratio\": transformer and transformer_2 are not of the same sizes",
+                     reader.where());
+  out.boundary = static_cast<float>(
+      reader.real("boundary_ratio", 0, 0, 1) *
+      rank::ConfigReader(out.scheduler, out.scheduler_path).number_or("num_train_timesteps", 1000));
   return out;
 }
 

@@ -22,6 +22,8 @@ struct ComputedPipeline {
   std::string class_name;
   bool distilled = false;  // guidance makes no second pass, whatever the transformer
   std::unique_ptr<rank::Denoiser> denoiser;
+  std::unique_ptr<rank::Denoiser> second;  // for timesteps below `boundary`, where there are two
+  float boundary = 0;
   std::unique_ptr<rank::ImageDecoder> decoder;  // none until load_decoder()
   rank::Json scheduler;
   std::string scheduler_path;

@@ -34,6 +34,11 @@ UNIPC = {"_class_name": "UniPCMultistepScheduler", "num_train_timesteps": 1000, 
          "lower_order_final": True, "final_sigmas_type": "zero"}
 EULER = {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000, "shift": 5.0}
 
+# NAME: what else its model_index.json says, and its second transformer's config, as Wan 2.2 has them
+MORE = {"wan-euler": {"expand_timesteps": True, "boundary_ratio": 0.9,
+                      "transformer_2": ["diffusers", "WanTransformer3DModel"]}}
+SECOND = {"wan-euler": {**WAN, "patch_size": [1, 2, 1], "ffn_dim": 32}}
+
 FLUX = {"_class_name": "FluxTransformer2DModel", "patch_size": 1, "in_channels": 16, "num_layers": 1,
         "num_single_layers": 1, "attention_head_dim": 8, "num_attention_heads": 8, "joint_attention_dim": 20,
         "pooled_projection_dim": 12, "guidance_embeds": True, "axes_dims_rope": [2, 4, 2]}
@@ -133,6 +138,8 @@ def make(config):
 class Wan:
     """Passes and steps as pipelines/wan/pipeline_wan.py has them."""
 
+    second, boundary, expanded = None, 0, False
+
     def __init__(self, transformer, scheduler, shape):
         self.transformer, self.shape = transformer, shape
         scheduler.set_timesteps(STEPS)
@@ -141,8 +148,12 @@ class Wan:
                         for which in ("prompt", "negative_prompt")]
 
     def one(self, latents, t, which=0):
-        return self.transformer(latents, timestep=t.expand(1), encoder_hidden_states=self.prompts[which],
-                                return_dict=False)[0]
+        transformer = self.transformer if t >= self.boundary else self.second
+        timestep = t.expand(1)
+        if self.expanded:
+            timestep = t.expand(1, math.prod(self.shape[1:]) // math.prod(transformer.config.patch_size))
+        return transformer(latents, timestep=timestep, encoder_hidden_states=self.prompts[which],
+                           return_dict=False)[0]
 
     def guided(self, latents, t):
         conditional, other = self.one(latents, t), self.one(latents, t, 1)
@@ -308,6 +319,11 @@ def record(name):
     kind = {"WanPipeline": Wan, "FluxPipeline": Flux, "Flux2KleinPipeline": Flux2Klein, "QwenImagePipeline": QwenImage,
             "ZImagePipeline": ZImage}[pipeline]
     loop = kind(transformer, scheduler, shape)
+    if name in SECOND:
+        loop.second = make(SECOND[name]).to(torch.float32).eval()
+        second_shapes = fill(loop.second)
+        loop.expanded = MORE[name]["expand_timesteps"]
+        loop.boundary = MORE[name]["boundary_ratio"] * 1000
     latents = loop.latents
     first = loop.one(latents, scheduler.timesteps[0])
     for t in scheduler.timesteps:
@@ -316,6 +332,8 @@ def record(name):
     out = {"latent_shape": shape, "text_tokens": TEXT_TOKENS, "seed": SEED, "steps": STEPS,
            "guidance_scale": GUIDANCE, "timesteps": [float(t) for t in scheduler.timesteps],
            "first_pass": numbers(first), "latents": numbers(latents), "tensors": shapes}
+    if name in SECOND:
+        out["transformer_2"] = second_shapes
     if name in VAES:
         out["pixels"] = record_pixels(name, loop.unpacked(latents))
     return out
@@ -334,7 +352,7 @@ def main():
         pipeline, transformer, scheduler, _ = PIPELINES[name]
         at = os.path.join(folder, name)
         index = {"_class_name": pipeline, "transformer": ["diffusers", transformer["_class_name"]],
-                 "scheduler": ["diffusers", scheduler["_class_name"]]}
+                 "scheduler": ["diffusers", scheduler["_class_name"]], **MORE.get(name, {})}
         reference = record(name)
         for component, kind, config, read in TEXT_ENCODERS.get(name, []):
             index[component] = ["transformers", kind]
@@ -345,6 +363,8 @@ def main():
             write(os.path.join(at, "vae", "config.json"), VAES[name])
         write(os.path.join(at, "model_index.json"), index)
         write(os.path.join(at, "transformer", "config.json"), transformer)
+        if name in SECOND:
+            write(os.path.join(at, "transformer_2", "config.json"), SECOND[name])
         write(os.path.join(at, "scheduler", "scheduler_config.json"), scheduler)
         write(os.path.join(at, "reference.json"), reference)
 

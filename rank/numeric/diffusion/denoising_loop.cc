@@ -181,12 +181,14 @@ std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::u
       config.where(), name.empty() ? "missing" : name);
 }
 
-std::vector<float> denoise(const Denoiser& denoiser, FlowScheduler& scheduler, const LatentShape& shape,
+std::vector<float> denoise(const Denoisers& denoisers, FlowScheduler& scheduler, const LatentShape& shape,
                            std::vector<float> latents, const GuidedPrompt& prompt, SequenceRanks& ranks) {
-  const bool guided = denoiser.guided(prompt.guidance);
+  const bool guided = denoisers.first->guided(prompt.guidance);
   const std::vector<TextEmbeddings> texts = {prompt.prompt, prompt.negative};
   for (std::uint32_t step = 0; step < scheduler.timesteps().size(); ++step) {
     const float timestep = scheduler.timesteps()[step];
+    const bool last = denoisers.second != nullptr && timestep < denoisers.boundary;
+    const Denoiser& denoiser = last ? *denoisers.second : *denoisers.first;
     ranks.at_step(step);
     std::vector<std::vector<float>> passes;
     if (ranks.split().cfg == 2) {

@@ -37,9 +37,15 @@ struct GuidedPrompt {
   TextEmbeddings prompt, negative;
   float guidance = 1;  // unless Denoiser::guided(), `negative` is not looked at
 };
+// One transformer, or two, of which the second is for timesteps below `boundary` (Wan 2.2).
+struct Denoisers {
+  const Denoiser* first = nullptr;
+  const Denoiser* second = nullptr;
+  float boundary = 0;
+};
 // Latents after all steps. Predictions are by Denoiser::guide(); with split.cfg 2 both passes are one.
-// REQUIRES: split.cfg is 1, or 2 where guidance takes two passes.
-std::vector<float> denoise(const Denoiser& denoiser, FlowScheduler& scheduler, const LatentShape& shape,
+// REQUIRES: split.cfg is 1, or 2 where guidance takes two passes; both transformers take the same.
+std::vector<float> denoise(const Denoisers& denoisers, FlowScheduler& scheduler, const LatentShape& shape,
                            std::vector<float> latents, const GuidedPrompt& prompt, SequenceRanks& ranks);
 
 }  // namespace tpsim::rank

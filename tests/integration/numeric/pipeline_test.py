@@ -33,6 +33,9 @@ class Pipelines(Numeric):
         shutil.copytree(os.path.join(numeric_test.MODELS, name), folder, dirs_exist_ok=True)
         with open(os.path.join(folder, "transformer/diffusion_pytorch_model.safetensors"), "wb") as file:
             file.write(weights(name))
+        if "transformer_2" in reference(name):
+            with open(os.path.join(folder, "transformer_2/diffusion_pytorch_model.safetensors"), "wb") as file:
+                file.write(diffusion_weights.safetensors(reference(name)["transformer_2"]))
         for encoder in reference(name).get("text_encoders", []):
             with open(os.path.join(folder, encoder["folder"], "model.safetensors"), "wb") as file:
                 file.write(diffusion_weights.safetensors(encoder["tensors"]))
@@ -205,7 +208,7 @@ class Pipelines(Numeric):
                 ({"transformer": {"ffn_dim": 41}}, "ffn.net.0.proj"),
                 ({"scheduler": {"_class_name": "DDIMScheduler"}}, "DDIMScheduler"),
                 ({"scheduler": {"solver_order": 3}}, "solver_order"),
-                ({"index": {"transformer_2": ["diffusers", "WanTransformer3DModel"]}}, "transformer_2")):
+                ({"index": {"boundary_ratio": 0.9}}, "transformer_2/config.json")):
             with self.subTest(changes=changes):
                 self.refuse(self.pipeline("wan", **changes), words)
         folder = self.pipeline("wan")
