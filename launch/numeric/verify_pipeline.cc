@@ -83,7 +83,7 @@ class Loop {
   rank::GuidedPrompt prompt_;
 };
 
-// What the VAE makes of latents; every process decodes all of them, those of the same bits once.
+// What the VAE makes of latents, those of the same bits once.
 class Decoding {
  public:
   Decoding(const ComputedPipeline& pipeline, const LoopReference& reference)
@@ -200,7 +200,9 @@ std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const
   const bool only_rings =
       std::ranges::all_of(plan.splits, [](const rank::SequenceSplit& split) { return split.ring > 1; });
   std::optional<Decoding> decoding;
-  if (pipeline.decoder && plan.reference) decoding.emplace(pipeline, *plan.reference);
+  // All processes have the same latents.
+  if (pipeline.decoder && plan.reference && session.process() == 0)
+    decoding.emplace(pipeline, *plan.reference);
   std::vector<PipelineRow> rows;
   for (const std::string& name : plan.backends) {
     const attention::DiffusionBackend& backend =

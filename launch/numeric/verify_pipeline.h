@@ -50,7 +50,8 @@ struct PipelineRow {
   double kept = 1;        // of the pairs of queries and keys, those that met
   double difference = 0;  // of the latents from those of one rank with dense attention, over the largest
   std::optional<double> from_reference;  // of one pass and of the latents, the larger
-  std::optional<double> pixels;          // of what the VAE makes of the latents, from the reference's
+  // Of what the VAE makes of the latents, from the reference's; in the first process alone.
+  std::optional<double> pixels;
   // Whether it must be the same: nothing was left out or rounded.
   bool agrees(double tolerance) const;
 };

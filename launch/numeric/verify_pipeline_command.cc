@@ -186,11 +186,11 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
                      rows.front().refused);
   bool encoded = true;  // as the reference, what it has of encoders
   for (const EncoderReference& encoder : plan.reference.value_or(LoopReference{}).encoders) {
+    if (!speaks) break;
     const double off = verify_text_encoder(args.model_path, pipeline, encoder, dummy);
     encoded = encoded && off <= args.tolerance;
-    if (speaks)
-      print(fmt::format("{} of {} tokens: {} from the reference{}\n", encoder.folder, encoder.ids.size(),
-                        difference_text(off), off <= args.tolerance ? "" : "  DISAGREES"));
+    print(fmt::format("{} of {} tokens: {} from the reference{}\n", encoder.folder, encoder.ids.size(),
+                      difference_text(off), off <= args.tolerance ? "" : "  DISAGREES"));
   }
   const int status = disagreeing == 0 && encoded ? kDone : kDisagreement;
   if (!speaks) return status;

@@ -83,7 +83,7 @@ CLIP = {"model_type": "clip_text_model", "hidden_size": 24, "intermediate_size":
 LANGUAGE = {"hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
             "num_hidden_layers": 3, "vocab_size": 50, "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
             "hidden_act": "silu", "rope_theta": 1e4, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2}
-QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", **LANGUAGE, "head_dim": 8}
+QWEN3 = {"architectures": ["Qwen3Model"], "model_type": "qwen3", **LANGUAGE, "head_dim": 8}
 QWEN_VL = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl",
            "text_config": {"model_type": "qwen2_5_vl_text", **LANGUAGE, "num_attention_heads": 2,
                            "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]}},

@@ -60,8 +60,8 @@ std::unique_ptr<ImageDecoder> make_image_decoder(const ConfigReader& config, con
   return std::make_unique<Family>(config, source);
 }
 
-// `config`: vae/config.json. Throws UserError naming the file for a class that is not computed, and as
-// ImageDecoderFamily::load.
+// `config`: vae/config.json. Throws UserError naming the file for a class that is not computed, naming a key
+// that is not known, and as ImageDecoderFamily::load.
 std::unique_ptr<ImageDecoder> load_image_decoder(const ConfigReader& config, const TensorSource& source);
 
 }  // namespace tpsim::rank

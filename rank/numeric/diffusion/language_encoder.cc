@@ -86,7 +86,11 @@ std::unique_ptr<TextEncoder> load_language_encoder(const ConfigReader& config, c
   if (states == std::end(kHiddenStates))
     throw_user_error("{}: key \"model_type\" is {}: what a {} reads of it is not known", config.where(),
                      config.text("model_type", ""), pipeline);
-  ModelConfig model = parse_model_config(config.json().dump(), config.where());
+  // A model that was saved without its head says so in its architecture (Qwen3Model).
+  Json json = config.json();
+  json["architectures"] = {config.text("model_type", "") == "qwen3" ? "Qwen3ForCausalLM"
+                                                                    : "Qwen2_5_VLForConditionalGeneration"};
+  ModelConfig model = parse_model_config(json.dump(), config.where());
   model.tie_word_embeddings = true;  // nobody reads the head
   return std::make_unique<LanguageEncoder>(std::move(model), source, *states);
 }

@@ -23,7 +23,14 @@ TOLERANCE = 1e-4
 
 @functools.cache
 def weights(name):
-    return diffusion_weights.safetensors(reference(name)["tensors"])
+    """Files and their bytes."""
+    of = reference(name)
+    tensors = {f"{encoder['folder']}/model.safetensors": encoder["tensors"] for encoder in of.get("text_encoders", [])}
+    diffusers = {"transformer": of["tensors"], "transformer_2": of.get("transformer_2"),
+                 "vae": of.get("pixels", {}).get("tensors")}
+    tensors.update({f"{folder}/diffusion_pytorch_model.safetensors": shapes
+                    for folder, shapes in diffusers.items() if shapes})
+    return {path: diffusion_weights.safetensors(shapes) for path, shapes in tensors.items()}
 
 
 class Pipelines(Numeric):
@@ -31,18 +38,9 @@ class Pipelines(Numeric):
         """A copy with weights; changes: files with the keys that are others."""
         folder = self.path(name)
         shutil.copytree(os.path.join(numeric_test.MODELS, name), folder, dirs_exist_ok=True)
-        with open(os.path.join(folder, "transformer/diffusion_pytorch_model.safetensors"), "wb") as file:
-            file.write(weights(name))
-        if "transformer_2" in reference(name):
-            with open(os.path.join(folder, "transformer_2/diffusion_pytorch_model.safetensors"), "wb") as file:
-                file.write(diffusion_weights.safetensors(reference(name)["transformer_2"]))
-        for encoder in reference(name).get("text_encoders", []):
-            with open(os.path.join(folder, encoder["folder"], "model.safetensors"), "wb") as file:
-                file.write(diffusion_weights.safetensors(encoder["tensors"]))
-        pixels = reference(name).get("pixels")
-        if pixels:
-            with open(os.path.join(folder, "vae/diffusion_pytorch_model.safetensors"), "wb") as file:
-                file.write(diffusion_weights.safetensors(pixels["tensors"]))
+        for path, data in weights(name).items():
+            with open(os.path.join(folder, path), "wb") as file:
+                file.write(data)
         for file, keys in changes.items():
             path = os.path.join(folder, {"transformer": "transformer/config.json", "index": "model_index.json",
                                          "vae": "vae/config.json", "encoder": "text_encoder/config.json",
@@ -165,6 +163,8 @@ class Pipelines(Numeric):
     def test_vaes_that_are_not_computed_are_refused(self):
         for name, changes, words in (("z-image", {"_class_name": "AutoencoderDC"}, "AutoencoderKLWan or AutoencoderKLQwenImage"),
                                      ("z-image", {"act_fn": "gelu"}, "act_fn"),
+                                     ("z-image", {"tiled_blocks": 2}, "tiled_blocks"),
+                                     ("wan", {"shift_factor": 0.5}, "shift_factor"),
                                      ("z-image", {"norm_num_groups": 3}, "norm_num_groups"),
                                      ("z-image", {"up_block_types": ["AttnUpDecoderBlock2D"]}, "up_block_types"),
                                      ("z-image", {"latents_mean": [0] * 4}, "latents_mean"),
