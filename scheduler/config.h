@@ -145,6 +145,7 @@ struct FrontEndConfig {
   double request_seconds = 0;
   double token_seconds = 0;
   double stream_seconds = 0;
+  double copy_seconds = 0;  // of a token that an answer has when it gets another
   double response_seconds = 0;
   double dispatch_seconds = 0;
   double connect_seconds = 0;

@@ -218,6 +218,13 @@ void DataParallelGroup::take_sampled(LockstepBatch& batch, const StepOutcome& ou
   }
 }
 
+std::uint64_t DataParallelGroup::answered_tokens(const LockstepBatch& batch) const {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    if (batch.of_rank[i] != nullptr) sum += ranks_[i].scheduler->answered_tokens(*batch.of_rank[i]);
+  return sum;
+}
+
 void DataParallelGroup::process_batch_result(LockstepBatch& batch, double now, PassResult& result) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (batch.of_rank[i] == nullptr) continue;

@@ -69,6 +69,8 @@ class DataParallelGroup {
   void write_forward_batch(const LockstepBatch& batch, std::uint64_t sequence_number,
                            proto::ForwardBatch& message);
   void take_sampled(LockstepBatch& batch, const StepOutcome& outcome);
+  // Tokens that the answers of its decoding requests have, before process_batch_result().
+  std::uint64_t answered_tokens(const LockstepBatch& batch) const;
   // Adds what the pass produced to `result`, rank by rank.
   void process_batch_result(LockstepBatch& batch, double now, PassResult& result);
   // As Scheduler's, of the rank where it is first.

@@ -14,13 +14,14 @@
 // prefill holds one, the next a few, the one after it all others.) `dispatch_seconds` 0: one by one instead.
 // `connections` of such a client are open when the run begins: a request beyond them opens another one, and
 // leaves when those that were due with it have all been made, for the client is one event loop, too.
-// Back: `stream_seconds` for each request that got something, in turn, and `response_seconds`. Answers wait
-// for the loop where it prepares images, of one request after another without a look at its sockets
-// (process_mm_data_async() of SGLang 0.5.12 never yields). All zero:
-// requests are where they are sent at once, and not `by_socket`: seen without regard to launches, as in
-// comparisons with SGLang's scheduler alone (shared/differential gives it passes of no launch).
-// `workers` such processes share the requests: the one that is free first takes the next. Answers still pass
-// one process (MultiTokenizerRouter of managers/multi_tokenizer_mixin.py), and wait for no other's images.
+// Back: `stream_seconds` for each request that got something, in turn, `copy_seconds` for each token that its
+// answer had before, and `response_seconds`. Answers wait for the loop where it prepares images, of one
+// request after another without a look at its sockets (process_mm_data_async() of SGLang 0.5.12 never
+// yields). All zero: requests are where they are sent at once, and not `by_socket`: seen without regard to
+// launches, as in comparisons with SGLang's scheduler alone (shared/differential gives it passes of no
+// launch). `workers` such processes share the requests: the one that is free first takes the next. Answers
+// still pass one process (MultiTokenizerRouter of managers/multi_tokenizer_mixin.py), and wait for no other's
+// images.
 #pragma once
 
 #include <algorithm>
@@ -101,11 +102,13 @@ class FrontEnd {
     if (!sent) take_from(waiting_);
     return sent;
   }
-  // The scheduler has their first token for `first` requests and another one for `later` at `time`, not
-  // before the time of the last call. When their clients see it.
-  double stream(double time, std::uint64_t first, std::uint64_t later) {
+  // The scheduler has their first token for `first` requests and another one for `later`, whose answers had
+  // `answered` tokens together, at `time`, not before the time of the last call. When their clients see it.
+  double stream(double time, std::uint64_t first, std::uint64_t later, std::uint64_t answered = 0) {
     const double messages = static_cast<double>(first) + static_cast<double>(later) / config_.stream_interval;
-    streamed_ = std::max(streamed_, looked_at(time)) + config_.stream_seconds * messages;
+    const double copied = static_cast<double>(answered) / config_.stream_interval;
+    streamed_ = std::max(streamed_, looked_at(time)) + config_.stream_seconds * messages +
+                config_.copy_seconds * copied;
     return seen(time);
   }
   // When a client sees what leaves the scheduler at `time` after all that was streamed.

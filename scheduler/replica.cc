@@ -335,8 +335,13 @@ void Replica::finish(const Launched& launched) {
   LockstepBatch& batch = *launched.batch;
   result_.clear();
   const bool streams = config_.disaggregation.mode != DisaggregationMode::kPrefill;
-  schedulers_.process_batch_result(
-      batch, streams ? front_end_.stream(now_, batch.extend_requests, batch.decode_requests) : now_, result_);
+  double seen = now_;
+  if (streams) {
+    const std::uint64_t answered =
+        front_end_config_.copy_seconds > 0 ? schedulers_.answered_tokens(batch) : 0;
+    seen = front_end_.stream(now_, batch.extend_requests, batch.decode_requests, answered);
+  }
+  schedulers_.process_batch_result(batch, seen, result_);
   // Copies of what ended are issued before its last token is sent.
   if (config_.hicache.enabled()) now_ += schedulers_.take_host_work().cpu_seconds;
   if (!streams) say_what_queues_did();

@@ -144,6 +144,8 @@ class Scheduler {
   std::size_t num_waiting() const;
   RoutedReplicas::Load waiting() const;
   std::size_t num_running() const { return active_; }
+  // Tokens that the answers of the batch's decoding requests have, before process_batch_result().
+  std::uint64_t answered_tokens(const ScheduleBatch& batch) const;
   const KvPool& pool() const { return pool_; }
   // Empties the prefix cache (SGLang's /flush_cache). REQUIRES: no request is live.
   void flush_cache() {

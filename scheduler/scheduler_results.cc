@@ -118,6 +118,15 @@ void Scheduler::process_steady(double now, PassResult& result) {
   flush_inter_token();
 }
 
+std::uint64_t Scheduler::answered_tokens(const ScheduleBatch& batch) const {
+  std::uint64_t sum = 0;
+  for (std::size_t i = batch.num_extend; i < batch.reqs.size(); ++i) {
+    const Req& req = *batch.reqs[i];
+    if (!req.finished) sum += steady_.active() ? steady_.output_len(req) : req.output_len;
+  }
+  return sum;
+}
+
 void Scheduler::process_batch_result(ScheduleBatch& batch, double now, PassResult& result) {
   select(batch.micro_batch);
   if (pool_.hicache() != nullptr) pool_.hicache()->set_time(now);

@@ -17,6 +17,7 @@
 #include "rank/config/shard.h"
 #include "rank/llm/fresh_kernels.h"
 #include "scheduler/config.h"
+#include "scheduler/releases/sglang_release.h"
 
 namespace tpsim::launch {
 
@@ -45,7 +46,8 @@ std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const s
 // Between a client and the scheduler, of --front-end `kind`: "ids", "text" or "kit", the client of
 // shared/measure; on a host that takes `launch_seconds` to launch a kernel.
 scheduler::FrontEndConfig front_end_of(const proto::HostProfile& host, double launch_seconds,
-                                       std::string_view kind, std::uint32_t tokenizer_workers);
+                                       std::string_view kind, std::uint32_t tokenizer_workers,
+                                       const scheduler::ReleaseRules& rules);
 // The part of it that is the client's.
 scheduler::ClientShare client_share_of(const proto::HostProfile& host);
 

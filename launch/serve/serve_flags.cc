@@ -125,7 +125,8 @@ scheduler::FrontEndConfig serve_front_end(const ServeArgs& args, const Deploymen
   if (kind == "none") return {};
   const proto::HostProfile& host = deployment.host;
   scheduler::FrontEndConfig config =
-      front_end_of(host, deployment.hardware.kernel_launch_seconds(), kind, args.server.tokenizer_worker_num);
+      front_end_of(host, deployment.hardware.kernel_launch_seconds(), kind, args.server.tokenizer_worker_num,
+                   args.server.sglang_release.rules);
   config.stream_interval = args.server.stream_interval;
   return scheduler::with_client(config, client_share_of(host), args.server.client_seconds.value_or(0));
 }

@@ -32,8 +32,8 @@ scheduler::FrontEndConfig front_end(const ServerArgs& args, const Deployment& de
     return {};
   }
   const proto::HostProfile& host = deployment.host;
-  scheduler::FrontEndConfig config =
-      front_end_of(host, deployment.hardware.kernel_launch_seconds(), kind, args.tokenizer_worker_num);
+  scheduler::FrontEndConfig config = front_end_of(host, deployment.hardware.kernel_launch_seconds(), kind,
+                                                  args.tokenizer_worker_num, args.sglang_release.rules);
   config.stream_interval = args.stream_interval;
   if (args.tokenize_us) config.token_seconds = *args.tokenize_us / 1e6;
   if (kind == "kit" && args.served_before) {

@@ -162,6 +162,11 @@ struct ReleaseRules {
   // One kernel chooses of experts without groups, beside fused shared experts, too.
   bool one_kernel_routes_ungrouped = false;
 
+  // ---- front end ----
+
+  // What an answer has goes on by reference with each of its tokens; before, all its ids are copied.
+  bool hands_answers_on_uncopied = false;
+
   // ---- images ----
 
   // Images of a batch are encoded together; before, each request's by themselves.

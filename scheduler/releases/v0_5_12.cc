@@ -9,6 +9,7 @@ SglangRelease v0_5_12() {
   release.rules.one_kernel_routes_ungrouped = true;    // layers/moe/topk.py:1022
   release.rules.mla_splits_fill_device = true;         // layers/attention/triton_backend.py:151
   release.rules.fuses_all_reduces = 4;                 // server_args.py:2448
+  release.rules.hands_answers_on_uncopied = true;      // managers/tokenizer_manager.py:1776
   return release;
 }
 

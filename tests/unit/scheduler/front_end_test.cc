@@ -180,6 +180,14 @@ TEST(FrontEnd, AnswersQueueWhereStepsAreTooShort) {
   EXPECT_DOUBLE_EQ(front_end.seen(2), 2.001);
 }
 
+// A server that copies an answer for each of its tokens: what was sent together goes back ever later.
+TEST(FrontEnd, LongAnswersGoBackSlowerWhereTheyAreCopied) {
+  FrontEnd front_end({.stream_seconds = 1e-4, .copy_seconds = 1e-7, .stream_interval = 2});
+  EXPECT_DOUBLE_EQ(front_end.stream(0.1, 10, 0), 0.101);
+  EXPECT_DOUBLE_EQ(front_end.stream(0.2, 0, 10, 10), 0.2005 + 5e-7);
+  EXPECT_DOUBLE_EQ(front_end.stream(0.3, 0, 10, 20000), 0.3005 + 1e-3);
+}
+
 // --stream-interval: first tokens go at once, later ones several together.
 TEST(FrontEnd, TokensThatGoTogetherAreOneMessage) {
   FrontEnd front_end({.stream_seconds = 1e-4, .stream_interval = 10});

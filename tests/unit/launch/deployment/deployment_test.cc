@@ -8,6 +8,7 @@
 #include "launch/deployment/host.h"
 #include "launch/deployment/resolve.h"
 #include "rank/cost/hardware.h"
+#include "scheduler/releases/sglang_release.h"
 #include "tests/unit/launch/deployment/parse.h"
 
 namespace tpsim::launch {
@@ -59,11 +60,15 @@ TEST(Deployment, ChoosesWhatSglangWouldForEightH200s) {
 TEST(Deployment, TextGoesBackAsFastAsTheHostIs) {
   const proto::HostProfile host = rank::load_host("h200-sxm");
   const double ids = host.front_end().stream_seconds();
-  const double text = front_end_of(host, 46e-6, "text", 1).stream_seconds;
+  const scheduler::ReleaseRules& rules = scheduler::default_release().rules;
+  const double text = front_end_of(host, 46e-6, "text", 1, rules).stream_seconds;
   EXPECT_GT(text, ids);
-  EXPECT_DOUBLE_EQ(front_end_of(host, 23e-6, "text", 1).stream_seconds, text / 2);
+  EXPECT_DOUBLE_EQ(front_end_of(host, 23e-6, "text", 1, rules).stream_seconds, text / 2);
   for (const char* kind : {"ids", "kit"})
-    EXPECT_EQ(front_end_of(host, 23e-6, kind, 1).stream_seconds, ids) << kind;
+    EXPECT_EQ(front_end_of(host, 23e-6, kind, 1, rules).stream_seconds, ids) << kind;
+  EXPECT_EQ(front_end_of(host, 46e-6, "ids", 1, rules).copy_seconds, 0);
+  EXPECT_GT(front_end_of(host, 46e-6, "ids", 1, scheduler::parse_sglang_release("0.5.10").rules).copy_seconds,
+            0);
 }
 
 TEST(Deployment, PipelineStagesHaveThePoolOfTheOneWithTheLeastRoom) {
