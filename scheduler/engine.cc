@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <queue>
 #include <span>
 #include <string>
 #include <tuple>
@@ -70,12 +71,12 @@ class Run final : ElasticServers, RunListener {
       for (const FleetServer& server : fleet.servers) starts.push_back(server.start);
       elastic_.emplace(load.elastic, starts);
     }
-    if (ahead_) {
-      of_threads_.resize(std::min(fleet.threads, fleet.size()));
-      for (const auto& worker : workers_)
-        if (mine(worker->number)) of_threads_[fleet.thread_of(worker->number)].push_back(worker.get());
-      if (of_threads_.size() > 1) crew_.emplace(static_cast<std::uint32_t>(of_threads_.size()));
+    for (const auto& worker : workers_) {
+      if (!mine(worker->number)) continue;
+      own_.push_back(worker.get());
+      worker->thread = fleet.thread_of(worker->number);
     }
+    if (ahead_ && fleet.threads > 1) crew_.emplace(std::min(fleet.threads, fleet.size()));
     if (fleet.decode.empty()) return;
     decoders_.emplace(*this, load.decode_router, servers_.size,
                       static_cast<std::uint32_t>(fleet.decode.size()));
@@ -92,7 +93,8 @@ class Run final : ElasticServers, RunListener {
     }
     const StopFlag::Writing results;  // a long run has millions of samples to sort
     if (stopped_) record_unfinished();
-    proto::RunReport report = recorder_.report(figures(), stopped_);
+    const bool stopped = stopped_;
+    proto::RunReport report = recorder_.report(figures(), stopped);
     if (elastic_) elastic_->write(last_event_, report);
     if (load_.turns() > 0) {
       report.set_session_mode(offer_.session_mode == SessionMode::kClosed ? "closed" : "timestamps");
@@ -189,6 +191,7 @@ class Run final : ElasticServers, RunListener {
     // Where it runs ahead: positions in Run::routed_, and what is to be told.
     std::vector<std::size_t> routed;
     Told told;
+    std::uint32_t thread = 0;
     RoutedReplicas::Load load;  // of another process's, when the router looked last
   };
 
@@ -227,7 +230,7 @@ class Run final : ElasticServers, RunListener {
     source_->on_finished(record.id, record.finish_time);
     --in_flight_[worker];
     if (elastic()) record.arrival_time = flights_.at(record.id).first.time;
-    recorder_.on_finished(record);
+    if (records()) recorder_.on_finished(record);
     if (!elastic()) return;
     flights_.erase(record.id);
     if (record.state == RequestState::kCompleted) elastic_->on_success(worker, record.finish_time);
@@ -373,12 +376,13 @@ class Run final : ElasticServers, RunListener {
     source_ = &source;
     Checkpoints* const checkpoints = recorder_.warming_up() ? nullptr : checkpoints_;
     for (std::uint32_t i = 0; i < workers_.size(); ++i) look_again(i);
-    tell_all([this](const Worker& worker, StateWriter& out) { out(due_.time_of(worker.number)); },
-             [this](const Worker& worker, StateReader& in) {
-               double due = 0;
-               in(due);
-               due_.set(worker.number, due);
-             });
+    tell_all(
+        own_, [this](const Worker& worker, StateWriter& out) { out(due_.time_of(worker.number)); },
+        [this](const Worker& worker, StateReader& in) {
+          double due = 0;
+          in(due);
+          due_.set(worker.number, due);
+        });
     if (ahead_) {
       serve_ahead(source);
       return;
@@ -459,92 +463,105 @@ class Run final : ElasticServers, RunListener {
   }
   // `by_threads`: of this process, where it has several.
   void run_side_by_side(double until, bool by_threads) {
-    const auto run_share = [&](std::uint32_t thread) {
-      for (Worker* worker : of_threads_[thread])
-        if (!worker->routed.empty() || due_.time_of(worker->number) < until) worker->run_ahead(until);
-    };
+    told_.clear();
+    for (Worker* worker : own_)
+      if (!worker->routed.empty() || due_.time_of(worker->number) < until) told_.push_back(worker);
     if (crew_ && by_threads) {
-      crew_->run(run_share);
+      crew_->run([&](std::uint32_t thread) {
+        for (Worker* worker : told_)
+          if (worker->thread == thread) worker->run_ahead(until);
+      });
     } else {
-      for (std::uint32_t thread = 0; thread < of_threads_.size(); ++thread) run_share(thread);
+      for (Worker* worker : told_) worker->run_ahead(until);
     }
-    for (const auto& worker : workers_)
-      if (mine(worker->number)) look_again(worker->number);
+    for (const Worker* worker : told_) look_again(worker->number);
     exchange_told();
-    struct Place {
-      Told::Turn turn;
+    // Of each replica its next turn; on top the first of all.
+    struct Next {
       const Told* told;
-      std::size_t number;
+      std::size_t number = 0;
+      bool operator<(const Next& other) const {
+        return other.told->turns()[other.number] < told->turns()[number];
+      }
     };
-    std::vector<Place> order;
-    for (const auto& worker : workers_)
-      for (std::size_t i = 0; i < worker->told.turns().size(); ++i)
-        order.push_back({worker->told.turns()[i], &worker->told, i});
-    std::ranges::stable_sort(order, [](const Place& a, const Place& b) { return a.turn < b.turn; });
-    for (const Place& place : order) place.told->tell(place.number, *this);
-    for (const auto& worker : workers_) worker->told.clear();
+    std::priority_queue<Next> next;
+    for (const Worker* worker : told_)
+      if (!worker->told.turns().empty()) next.push({&worker->told});
+    while (!next.empty()) {
+      Next turn = next.top();
+      next.pop();
+      turn.told->tell(turn.number, *this);
+      if (++turn.number < turn.told->turns().size()) next.push(turn);
+    }
+    for (Worker* worker : told_) worker->told.clear();
   }
 
   // Whether this process keeps the records of the run.
   bool records() const { return peers_ == nullptr || peers_->process() == 0; }
   // Whether this process has the replica.
   bool mine(std::uint32_t worker) const { return peers_ == nullptr || peers_->has(worker); }
-  // What processes say of their replicas: `write` of each of this one's, `read` of the others', in order.
-  // Whoever is asked to stop says so, too.
+  // What processes say of their replicas: `write` of each of these, `read` of those of the others, or, if
+  // `own`, of all. Whoever is asked to stop says so, too.
   template <typename Write, typename Read>
-  void tell_all(const Write& write, const Read& read) {
+  void tell_all(const std::vector<Worker*>& workers, const Write& write, const Read& read, bool own = false) {
     if (peers_ == nullptr) return;
     StateWriter out;
     out(asked_);
-    for (const auto& worker : workers_)
-      if (mine(worker->number)) write(*worker, out);
-    const std::vector<std::string> all = peers_->exchange(out.bytes());
-    for (std::uint32_t process = 0; process < peers_->size(); ++process) {
+    for (Worker* worker : workers) {
+      out(worker->number);
+      write(*worker, out);
+    }
+    const std::vector<std::string> all = peers_->exchange(std::move(out).take());
+    for (std::uint32_t process = 0; process < all.size(); ++process) {
       StateReader in(all[process]);
       bool asked = false;
       in(asked);
       stopped_ = stopped_ || asked;
-      for (std::size_t i = process; i < workers_.size() && process != peers_->process(); i += peers_->size())
-        read(*workers_[i], in);
+      while (!in.at_end() && (own || process != peers_->process())) {
+        std::uint32_t number = 0;
+        in(number);
+        read(*workers_.at(number), in);
+      }
     }
   }
   void exchange_told() {
+    const bool own = !records();  // without passes
     tell_all(
-        [this](const Worker& worker, StateWriter& out) {
-          const bool did_something = !worker.routed.empty() || !worker.told.turns().empty();
-          out(did_something);
-          if (!did_something) return;
+        told_,
+        [&](Worker& worker, StateWriter& out) {
           out(due_.time_of(worker.number), worker.replica->schedulers().load());
-          worker.told.write(/*steps=*/!records(), out);
+          worker.told.write(/*steps=*/own, out);
+          if (own) worker.told.clear();
         },
-        [this](Worker& worker, StateReader& in) {
-          bool did_something = false;
-          in(did_something);
-          if (!did_something) return;
+        [&](Worker& worker, StateReader& in) {
           double due = 0;
           in(due, worker.load);
-          worker.told.read(/*steps=*/records(), in);
+          worker.told.read(/*steps=*/!own, in);
           due_.set(worker.number, due);
-        });
+          if (!mine(worker.number)) told_.push_back(&worker);
+        },
+        own);
   }
   std::vector<ReplicaFigures> figures() {
     std::vector<ReplicaFigures> figures(workers_.size());
-    for (const auto& worker : workers_)
-      if (mine(worker->number)) figures[worker->number] = figures_of(*worker->replica);
-    tell_all([&](const Worker& worker, StateWriter& out) { out(figures[worker.number]); },
-             [&](const Worker& worker, StateReader& in) { in(figures[worker.number]); });
+    for (const Worker* worker : own_) figures[worker->number] = figures_of(*worker->replica);
+    tell_all(
+        own_, [&](const Worker& worker, StateWriter& out) { out(figures[worker.number]); },
+        [&](const Worker& worker, StateReader& in) { in(figures[worker.number]); });
     return figures;
   }
   void record_unfinished() {
-    for (const auto& worker : workers_) {
+    for (const auto& worker : workers_) worker->told.clear();
+    for (Worker* worker : own_) {
       // What is prefilled elsewhere is the decode server's, too.
-      if (!mine(worker->number) || (links_ && worker->number < servers_.size)) continue;
+      if (links_ && worker->number < servers_.size) continue;
       worker->told.begin(0, /*round=*/false, 0);
       for (const Req* req : worker->replica->schedulers().unfinished())
         worker->told.on_finished(record_of(*req, RequestState::kUnfinished, 0, worker->number), nullptr);
     }
-    tell_all([](const Worker& worker, StateWriter& out) { worker.told.write(/*steps=*/false, out); },
-             [](Worker& worker, StateReader& in) { worker.told.read(/*steps=*/false, in); });
+    tell_all(
+        own_, [](const Worker& worker, StateWriter& out) { worker.told.write(/*steps=*/false, out); },
+        [](Worker& worker, StateReader& in) { worker.told.read(/*steps=*/false, in); });
     struct Unfinished final : RunListener {
       explicit Unfinished(RunRecorder& recorder) : recorder(recorder) {}
       void on_inter_token(double, std::uint32_t) override {}
@@ -608,15 +625,14 @@ class Run final : ElasticServers, RunListener {
     std::uint32_t prefill = 0, decode = 0;
   };
   std::unordered_map<std::uint64_t, Split> split_;
-  // Where replicas run side by side: the threads of this process and what each of them runs, requests with
-  // their replicas, and when the last of these comes or, if others follow, one of them; empty: requests are
-  // sent one by one.
+  // Where replicas run side by side: the threads of this process, replicas, requests with their replicas, and
+  // when the last of these comes or, if others follow, one of them; empty: requests are sent one by one.
   struct Routed {
     std::uint32_t worker = 0;
     RequestSource::Sent sent;
   };
   std::optional<Crew> crew_;
-  std::vector<std::vector<Worker*>> of_threads_;
+  std::vector<Worker*> own_, told_;  // of this process; with something to tell, of all processes
   std::vector<Routed> routed_;
   std::optional<double> routed_until_;
   std::vector<std::uint64_t> in_flight_;

@@ -1,5 +1,5 @@
-// Processes that run one fleet together. Each has the same sources and router and comes to the same; the i-th
-// of n has the replicas i, i + n …, and tells the others what these did whenever the router looks.
+// Processes that run one fleet together. Each has the same sources and router and comes to the same; it has a
+// share of the replicas, and tells the others what these did whenever the router looks.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,18 @@ class Peers {
   virtual std::uint32_t size() const = 0;
   // The bytes of each, by process. Every process comes here as often, and waits for the others. Throws where
   // one of them is gone or has given up.
-  virtual std::vector<std::string> exchange(const std::string& bytes) = 0;
+  virtual std::vector<std::string> exchange(std::string bytes) = 0;
 
-  bool has(std::uint32_t replica) const { return replica % size() == process(); }
+  // Which process has a replica. They take turns; to record a pass of any replica costs process 0 a fifth of
+  // serving it, so that it serves fewer: a share s with s + 1/5 = (1 - s) / (size - 1), or none.
+  std::uint32_t owner_of(std::uint32_t replica) const {
+    const std::uint64_t processes = size(), part = processes < 6 ? 6 - processes : 0, of = 5 * processes;
+    const auto before = [&](std::uint64_t i) { return (2 * part * i + of) / (2 * of); };  // of process 0
+    const std::uint64_t first = before(replica);
+    if (processes == 1 || before(std::uint64_t{replica} + 1) > first) return 0;
+    return static_cast<std::uint32_t>(1 + (replica - first) % (processes - 1));
+  }
+  bool has(std::uint32_t replica) const { return owner_of(replica) == process(); }
 };
 
 }  // namespace tpsim::scheduler

@@ -57,7 +57,7 @@ void Told::read(bool steps, StateReader& in) {
     in(turn.order);
     if (turn.order == kEnd) return;
     in(turn.time, turn.round);
-    begin(turn.time, turn.round, turn.order);
+    turn.first = events_.size();
     std::uint8_t kind = 0;
     for (in(kind); kind != kEndOfTurn; in(kind)) {
       if (kind == 0) {
@@ -69,6 +69,7 @@ void Told::read(bool steps, StateReader& in) {
       }
       if (!steps && kind < 2) events_.pop_back();
     }
+    if (events_.size() > turn.first) turns_.push_back(turn);
   }
 }
 

@@ -51,7 +51,8 @@ class Told final : public RunListener {
   // For other processes. `steps`: with passes and tokens; else only what finished, and turns in which
   // something did. Not of numeric execution.
   void write(bool steps, StateWriter& out) const;
-  // What was written comes behind what is there; without `steps` passes and tokens are left out.
+  // What was written comes behind what is there; without `steps` passes and tokens are left out, and turns in
+  // which nothing finished.
   void read(bool steps, StateReader& in);
 
   void on_inter_token(double gap, std::uint32_t count) override { events_.push_back(Tokens{gap, count}); }

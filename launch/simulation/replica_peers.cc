@@ -23,8 +23,9 @@ SessionPeers::SessionPeers(rank::MpiSession& session)
   if (group_.process > 0) StopFlag::leave_to_process_0();
 }
 
-std::vector<std::string> SessionPeers::exchange(const std::string& bytes) {
-  std::vector<std::string> all = gather(bytes + kGoesOn);
+std::vector<std::string> SessionPeers::exchange(std::string bytes) {
+  bytes.push_back(kGoesOn);
+  std::vector<std::string> all = gather(bytes);
   if (status_) throw Over{};
   return all;
 }
@@ -37,7 +38,8 @@ int SessionPeers::end(int status, const std::string& mistake) {
 std::vector<std::string> SessionPeers::gather(const std::string& bytes) {
   std::vector<std::string> all;
   try {
-    all = rank::gather_by_all(group_, bytes, [] {});
+    all = rank::gather_by_all(
+        group_, bytes, [] {}, /*often=*/true);
   } catch (const rank::RankLost&) {
     session_.mark_lost(kStoppedEarly);
     status_ = kStoppedEarly;

@@ -23,7 +23,7 @@ class SessionPeers final : public scheduler::Peers {
   std::uint32_t process() const override { return group_.process; }
   std::uint32_t size() const override { return group_.num_processes; }
   // Throws the UserError that another process met, RankLost where one has died, Over where process 0 is done.
-  std::vector<std::string> exchange(const std::string& bytes) override;
+  std::vector<std::string> exchange(std::string bytes) override;
   // The last exchange: this process has come to its end, with this exit status, or with a mistake; none where
   // another process has said so before. Returns the status of the first that ended.
   int end(int status, const std::string& mistake = "");

@@ -102,8 +102,8 @@ std::vector<proto::RankReport> PricedReplicas::finish(rank::DeploymentExecutor* 
   }
   std::vector<proto::RankReport> ranks;
   std::vector<int> next(heard.size());
-  for (std::size_t i = 0; i < deployments_.size(); ++i) {
-    const std::size_t process = i % heard.size();
+  for (std::uint32_t i = 0; i < deployments_.size(); ++i) {
+    const std::uint32_t process = peers == nullptr ? 0 : peers->owner_of(i);
     for (std::uint32_t rank = 0; rank < deployments_[i]->ranks.num_ranks(); ++rank)
       ranks.push_back(std::move(*heard[process].mutable_ranks(next[process]++)));
   }

@@ -281,6 +281,7 @@ class StateWriter : public StateArchive<StateWriter, false> {
 
   // REQUIRES: there is no sink.
   const std::string& bytes() const { return bytes_; }
+  std::string take() && { return std::move(bytes_); }
   void flush() {
     sink_(bytes_);
     bytes_.clear();

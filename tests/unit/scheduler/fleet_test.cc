@@ -148,8 +148,8 @@ class Table {
     Seat(Table& table, std::uint32_t number) : table(table), number(number) {}
     std::uint32_t process() const override { return number; }
     std::uint32_t size() const override { return static_cast<std::uint32_t>(table.said_.size()); }
-    std::vector<std::string> exchange(const std::string& bytes) override {
-      table.said_[number] = bytes;
+    std::vector<std::string> exchange(std::string bytes) override {
+      table.said_[number] = std::move(bytes);
       table.all_here_.arrive_and_wait();
       std::vector<std::string> heard = table.said_;
       table.all_heard_.arrive_and_wait();
