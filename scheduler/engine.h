@@ -1,11 +1,8 @@
 // A whole run: a workload, offered as LoadConfig says, through the scheduler to an executor.
 #pragma once
 
-#include <functional>
-#include <string_view>
-
-#include "proto/base/archive.h"
 #include "proto/report.pb.h"
+#include "scheduler/checkpoints.h"
 #include "scheduler/config.h"
 #include "scheduler/executor.h"
 #include "scheduler/fleet.h"
@@ -13,24 +10,6 @@
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::scheduler {
-
-// Where a run leaves its state now and then, to be gone on with after the process was killed.
-class Checkpoints {
- public:
-  virtual ~Checkpoints() = default;
-
-  // State that a run of the same configuration, load and workload left; empty: the run begins at its
-  // beginning. Valid until read_rest().
-  virtual std::string_view resumed() = 0;
-  // After the run has read its own part: what else save() added.
-  virtual void read_rest(StateReader& state) = 0;
-
-  // Asked between two events. Whether the run should leave its state now.
-  virtual bool due() = 0;
-  // The state is put away: what `write_run` writes, the run's part, and what else goes on with it (executor,
-  // records). Throws UserError where a run could not be gone on with.
-  virtual void save(const std::function<void(StateWriter&)>& write_run) = 0;
-};
 
 // Runs `workload` to its end (or until the observer stops it) and returns the report's scheduler part:
 // everything but names (backend, model, hardware, trace), ranks, calibration and server_args. What is held of

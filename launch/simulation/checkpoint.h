@@ -19,7 +19,7 @@
 #include "launch/simulation/report_output.h"
 #include "proto/base/hash.h"
 #include "rank/parallel/deployment_executor.h"
-#include "scheduler/engine.h"
+#include "scheduler/checkpoints.h"
 #include "scheduler/workload/workload.h"
 
 namespace tpsim::launch {

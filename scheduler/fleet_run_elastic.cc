@@ -1,0 +1,72 @@
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "scheduler/fleet_run.h"
+
+namespace tpsim::scheduler {
+
+void FleetRun::attempt(Flights::Flight& flight, double now) {
+  RequestSource::Sent sent = flight.first;
+  sent.time = now;
+  if (elastic_->look_for_available(now).empty()) {
+    try_again(flight, now);
+    return;
+  }
+  flight.replica = servers_.choose(sent);
+  if (!elastic_->alive(flight.replica)) {
+    elastic_->on_failure(flight.replica, now);
+    try_again(flight, now);
+    return;
+  }
+  observer_.on_routed({sent.id, now, flight.replica, std::nullopt, in_flight_});
+  ++in_flight_[flight.replica];
+  replica(flight.replica).submit(sent);
+  look_again(flight.replica);
+}
+
+void FleetRun::try_again(Flights::Flight& flight, double now) {
+  if (const std::optional<double> pause = elastic_->backoff(++flight.failed)) {
+    flights_.wait_until(now + *pause, flight.first.id);
+  } else {
+    lose(unserved(flight.first), now, /*begun=*/false);
+  }
+}
+
+void FleetRun::lose(const Req& req, double time, bool begun) {
+  const Flights::Flight flight = flights_.at(req.id);
+  flights_.erase(req.id);
+  elastic_->on_lost(begun);
+  RequestRecord record = record_of(req, RequestState::kFailed, time, flight.replica);
+  record.arrival_time = flight.first.time;
+  recorder_.on_finished(record);
+  source_->on_finished(req.id, time);
+}
+
+void FleetRun::on_death(std::uint32_t worker, double time) {
+  const double now = std::max(time, replica(worker).now());
+  for (const Req* req : replica(worker).schedulers().unfinished())
+    if (req->first_token_time > 0 && req->first_token_time <= now) lose(*req, now, /*begun=*/true);
+  const std::vector<std::uint64_t> unanswered = flights_.with(worker);
+  in_flight_[worker] = 0;
+  begin_anew(worker);
+  for (const std::uint64_t id : unanswered) {
+    elastic_->on_failure(worker, now);
+    try_again(flights_.at(id), now);
+  }
+}
+
+void FleetRun::begin_anew(std::uint32_t worker) {
+  recorder_.retire(worker, replica(worker));
+  workers_[worker]->executor.restart();
+  workers_[worker]->begin_anew();
+  look_again(worker);
+}
+
+double FleetRun::metric(std::uint32_t worker, AutoscaleMetric metric) const {
+  if (metric == AutoscaleMetric::kQueue) return static_cast<double>(in_flight_[worker]);
+  return workers_[worker]->replica->schedulers().totals().pools[kvcache::kKvPool].usage();
+}
+
+}  // namespace tpsim::scheduler
