@@ -48,6 +48,8 @@ scheduler::RouterConfig router_config(const RouterArgs& router, std::uint32_t se
   config.eviction_interval = router.eviction_interval_secs.value_or(60);
   if (router.max_tree_size) config.max_tree_tokens = *router.max_tree_size / kCharactersPerToken;
   config.assignment_mode = router.assignment_mode.value_or(config.assignment_mode);
+  config.bucket_adjust_interval = router.bucket_adjust_interval_secs.value_or(config.bucket_adjust_interval);
+  config.characters_per_token = kCharactersPerToken;
   config.max_idle = router.max_idle_secs.value_or(config.max_idle);
   config.seed = seed;
   return config;
@@ -108,8 +110,10 @@ void write_router(const scheduler::RouterConfig& config, Rows& rows) {
   rows["router_policy"] = to_string(config.policy);
   if (config.policy == scheduler::RouterPolicy::kManual)
     rows["router_assignment_mode"] = to_string(config.assignment_mode);
-  if (config.policy != scheduler::RouterPolicy::kCacheAware) return;
-  rows["router_cache_threshold"] = format_real(config.cache_threshold);
+  const bool bucket = config.policy == scheduler::RouterPolicy::kBucket;
+  if (bucket) rows["router_bucket_adjust_interval_secs"] = format_real(config.bucket_adjust_interval);
+  if (!bucket && config.policy != scheduler::RouterPolicy::kCacheAware) return;
+  if (!bucket) rows["router_cache_threshold"] = format_real(config.cache_threshold);
   rows["router_balance_abs_threshold"] = std::to_string(config.balance_abs_threshold);
   rows["router_balance_rel_threshold"] = format_real(config.balance_rel_threshold);
 }

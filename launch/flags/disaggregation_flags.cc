@@ -28,9 +28,10 @@ void declare_disaggregation(FlagSet& flags, DisaggregationArgs& args) {
                         "in what decode servers differ from what is said here, as one word: "
                         "--decode-args=\"--tp 8 --attention-backend flashinfer\"",
                         of_pairs(text(args.decode_args)));
-  flags.add_value("--prefill-policy", "POLICY",
-                  "as --router-policy, of prefill servers (default cache_aware)",
-                  of_pairs(router_policy(args.prefill_policy)));
+  flags.add_value(
+      "--prefill-policy", "POLICY",
+      "as --router-policy, of prefill servers, or bucket: prompts by their length (default cache_aware)",
+      of_pairs(router_policy(args.prefill_policy, /*of_prefill=*/true)));
   flags.add_value("--decode-policy", "POLICY", "the same of decode servers",
                   of_pairs(router_policy(args.decode_policy)));
   flags.add_value("--num-reserved-decode-tokens", "N",

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "launch/cli/flag_values.h"
 #include "proto/base/error.h"
@@ -9,12 +11,13 @@
 namespace tpsim::launch {
 namespace {
 
-constexpr std::array<Named<scheduler::RouterPolicy>, 7> kPolicies = {{
+constexpr std::array<Named<scheduler::RouterPolicy>, 8> kPolicies = {{
     {"random", scheduler::RouterPolicy::kRandom},
     {"round_robin", scheduler::RouterPolicy::kRoundRobin},
     {"power_of_two", scheduler::RouterPolicy::kPowerOfTwo},
     {"cache_aware", scheduler::RouterPolicy::kCacheAware},
     {"manual", scheduler::RouterPolicy::kManual},
+    {"bucket", scheduler::RouterPolicy::kBucket},
     {"total_requests", scheduler::RouterPolicy::kTotalRequests},
     {"total_tokens", scheduler::RouterPolicy::kTotalTokens},
 }};
@@ -34,15 +37,20 @@ FlagSet::ReadValue assignment(std::optional<scheduler::AssignmentMode>& target) 
 
 }  // namespace
 
-FlagSet::ReadValue router_policy(std::optional<scheduler::RouterPolicy>& target) {
-  return [&target](std::string_view flag, const std::string& value) {
-    for (const std::string_view known : {"bucket", "consistent_hashing", "prefix_hash"}) {
+FlagSet::ReadValue router_policy(std::optional<scheduler::RouterPolicy>& target, bool of_prefill) {
+  return [&target, of_prefill](std::string_view flag, const std::string& value) {
+    if (value == "bucket" && !of_prefill)
+      throw_user_error("{} bucket: is a policy of servers that prefill alone; use --prefill-policy bucket",
+                       flag);
+    for (const std::string_view known : {"consistent_hashing", "prefix_hash"}) {
       if (value == known)
         throw_user_error(
             "{} {}: is not simulated; use random, round_robin, power_of_two, cache_aware or manual", flag,
             value);
     }
-    check_word(flag, value, {"random", "round_robin", "power_of_two", "cache_aware", "manual"});
+    std::vector<std::string_view> words = {"random", "round_robin", "power_of_two", "cache_aware", "manual"};
+    if (of_prefill) words.push_back("bucket");
+    check_word(flag, value, words);
     choice(kPolicies, target)(flag, value);
   };
 }
@@ -61,7 +69,7 @@ void declare_router(FlagSet& flags, RouterArgs& args, const std::string& prefix)
   flags.add_value(
       dashes + "balance-abs-threshold", "N",
       "cache_aware: requests in flight by which replicas may differ; beyond it the least busy one gets the "
-      "next (default 64)",
+      "next (default 64); bucket: characters of late",
       count(args.balance_abs_threshold, 0));
   flags.add_value(dashes + "balance-rel-threshold", "RATIO",
                   "likewise: the busiest to the least busy (default 1.5)",
@@ -77,6 +85,9 @@ void declare_router(FlagSet& flags, RouterArgs& args, const std::string& prefix)
   flags.add_value(dashes + "max-idle-secs", "S",
                   "manual: idle seconds after which an eviction forgets a conversation (default 14400)",
                   count(args.max_idle_secs, 0));
+  flags.add_value(dashes + "bucket-adjust-interval-secs", "S",
+                  "bucket: seconds between two looks at its bounds, and of what counts as late (default 5)",
+                  count(args.bucket_adjust_interval_secs, 1));
   flags.add_value(
       dashes + "max-tree-size", "CHARACTERS",
       "that an eviction leaves each replica in that tree, four of them a token (default 67108864)",
@@ -98,6 +109,7 @@ std::string_view RouterArgs::given() const {
   if (eviction_interval_secs) return "--router-eviction-interval-secs";
   if (assignment_mode) return "--router-assignment-mode";
   if (max_idle_secs) return "--router-max-idle-secs";
+  if (bucket_adjust_interval_secs) return "--router-bucket-adjust-interval-secs";
   return max_tree_size ? "--router-max-tree-size" : "";
 }
 

@@ -22,13 +22,15 @@ struct RouterArgs {
   std::optional<std::uint64_t> max_tree_size;  // characters
   std::optional<scheduler::AssignmentMode> assignment_mode;
   std::optional<std::uint32_t> max_idle_secs;
+  std::optional<std::uint32_t> bucket_adjust_interval_secs;
 
   // The first of its flags that was given; empty: there is no router.
   std::string_view given() const;
 };
 
-// Reads a policy of SGLang's router into `target`, which must outlive the flags.
-FlagSet::ReadValue router_policy(std::optional<scheduler::RouterPolicy>& target);
+// Reads a policy of SGLang's router into `target`, which must outlive the flags; bucket is one of prefill
+// servers.
+FlagSet::ReadValue router_policy(std::optional<scheduler::RouterPolicy>& target, bool of_prefill = false);
 
 // `prefix`: between the dashes and the router's own name of a flag, as sglang_router.launch_server has it.
 void declare_router(FlagSet& flags, RouterArgs& args, const std::string& prefix = "router-");

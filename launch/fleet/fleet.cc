@@ -85,7 +85,8 @@ RouterLine read_router(const FleetFile& file, std::vector<std::string>& ignored)
   read_words("router", words, [&](FlagSet& flags) {
     flags.accept_flags_of(SglangProgram::kRouter, ignored);
     declare_router(flags, line.args, /*prefix=*/"");
-    flags.add_value("--prefill-policy", "POLICY", "of prefill servers", router_policy(line.prefill_policy));
+    flags.add_value("--prefill-policy", "POLICY", "of prefill servers",
+                    router_policy(line.prefill_policy, /*of_prefill=*/true));
     flags.add_value("--decode-policy", "POLICY", "of decode servers", router_policy(line.decode_policy));
     flags.add_switch("--pd-disaggregation", "prefill and decode are apart", line.split);
   });

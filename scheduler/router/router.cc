@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "proto/base/random.h"
+#include "scheduler/router/bucket_router.h"
 #include "scheduler/router/prompt_tree.h"
 
 namespace tpsim::scheduler {
@@ -249,6 +250,8 @@ std::unique_ptr<Router> make_router(const RouterConfig& config, std::size_t repl
       return std::make_unique<CacheAwareRouter>(config, replicas);
     case RouterPolicy::kManual:
       return std::make_unique<ManualRouter>(config);
+    case RouterPolicy::kBucket:
+      return std::make_unique<BucketRouter>(config, replicas);
     case RouterPolicy::kTotalRequests:
     case RouterPolicy::kTotalTokens:
       return std::make_unique<LeastLoadedRouter>(config.policy == RouterPolicy::kTotalTokens);

@@ -21,6 +21,7 @@ enum class RouterPolicy : std::uint8_t {
   kPowerOfTwo,     // of two drawn ones, the one with fewer tokens when it was polled last
   kCacheAware,     // where most of the prompt was sent before, unless loads differ too much
   kManual,         // where the request's session was sent before
+  kBucket,         // by the length of the prompt (scheduler/router/bucket_router.h)
   kTotalRequests,  // the controller's: the fewest requests in its scheduler
   kTotalTokens     // and the fewest tokens, held or waiting
 };
@@ -30,7 +31,8 @@ enum class AssignmentMode : std::uint8_t { kRandom, kMinLoad };  // least: reque
 
 struct RouterConfig {
   RouterPolicy policy = RouterPolicy::kCacheAware;
-  // Of cache_aware. Shares of a prompt are of its tokens here, of its characters there.
+  // Of cache_aware. Shares of a prompt are of its tokens here, of its characters there. bucket has the
+  // balance, too, of characters.
   double cache_threshold = 0.3;              // of a prompt; what matches more is followed
   std::uint32_t balance_abs_threshold = 64;  // requests; loads differ too much beyond this
   double balance_rel_threshold = 1.5;        // and this
@@ -38,7 +40,9 @@ struct RouterConfig {
   std::uint64_t max_tree_tokens = (std::uint64_t{1} << 26) / 4;  // of each replica, after one
   // Of manual (policies/manual.rs), whose routing keys are sessions here; requests of none are drawn.
   AssignmentMode assignment_mode = AssignmentMode::kRandom;
-  double max_idle = 4 * 3600;  // seconds after which an eviction forgets a session; 0: never
+  double max_idle = 4 * 3600;         // seconds after which an eviction forgets a session; 0: never
+  double bucket_adjust_interval = 5;  // seconds between two looks of bucket at its bounds
+  double characters_per_token = 4;    // of a prompt, for bucket
   std::uint64_t seed = 1;
   double first_token_seconds = 0;  // by which a client sees its first token later, with others by then
 };

@@ -107,7 +107,7 @@ class Disaggregation(CommandLine):
                 ((*self.PAIR, "--kv-link-bandwidth", "0"), "--kv-link-bandwidth 0"),
                 ((*self.PAIR, "--kv-link", "pcie"), "--kv-link pcie: the profile of h200-sxm"),
                 ((*self.PAIR, "--decode", "0"), "--decode 0"),
-                ((*self.PAIR, "--decode-policy", "bucket"), "--decode-policy bucket: is not simulated"),
+                ((*self.PAIR, "--decode-policy", "bucket"), "--decode-policy bucket: is a policy of servers that prefill alone"),
                 ((*self.PAIR, "--dp-size", "2"), "--pd-disaggregation: --dp-size"),
                 ((*self.PAIR, "--pp-size", "2"), "--pd-disaggregation: --pp-size"),
                 ((*self.PAIR, "--checkpoint", "c", "--report-dir", "d"), "--pd-disaggregation: a checkpoint"),

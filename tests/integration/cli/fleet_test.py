@@ -56,7 +56,7 @@ class Fleet(CommandLine):
         for words, sentence in (
                 (("--router-policy", "cache_aware"), "--router-policy: needs replicas"),
                 (("--router-cache-threshold", "0.2"), "--router-cache-threshold: needs replicas"),
-                (("--dp-size", "2", "--router-policy", "bucket"), "--router-policy bucket: is not simulated"),
+                (("--dp-size", "2", "--router-policy", "bucket"), "--router-policy bucket: is a policy of servers that prefill alone"),
                 (("--dp-size", "2", "--router-policy", "manual", "--router-assignment-mode", "min_group"),
                  "--router-assignment-mode min_group: sessions in flight of a replica are not counted"),
                 (("--dp-size", "2", "--router-policy", "nearest"), "--router-policy"),
@@ -208,6 +208,9 @@ decode:
             same = json.load(text)
         for key in ("duration", "mean_ttft_ms", "mean_tpot_ms", "ranks"):
             self.assertEqual(report[key], same[key], key)
+        done = self.tpsim("run", *self.LOAD, "--pd-disaggregation", "--prefill", "2", "--prefill-policy", "bucket",
+                          "--router-bucket-adjust-interval-secs", "2", "--report-dir", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
         self.write_fleet("router: --policy random\n" + pair.replace("mode decode", "mode prefill"))
         self.assert_refused(["run", "--fleet", "fleet.yaml", *self.FILE_LOAD],
                             "decode: --disaggregation-mode prefill: stands under decode")
@@ -239,7 +242,7 @@ decode:
                 (self.ROUTER + good.replace("args: ", "args: --dp-size 2 "), "--dp-size 2: such a server's own"),
                 (self.ROUTER + good.replace("args: ", "args: --no-such "), "fleet.yaml:2: workers: --no-such: unknown flag"),
                 ("router: cache_aware\n" + good, "fleet.yaml:1: router: cache_aware: is no flag; give the router's"),
-                (self.ROUTER.replace("round_robin", "bucket") + good, "fleet.yaml:1: router: --policy bucket: is not simulated"),
+                (self.ROUTER.replace("round_robin", "bucket") + good, "fleet.yaml:1: router: --policy bucket: is a policy of servers that prefill alone"),
                 (self.ROUTER.replace("--port", "--max-concurrent-requests 5 --port") + good, "a limit on what the router"),
                 (self.ROUTER + "workers:\n  - {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
                  "  - {hardware: h200-sxm, args: --model-path qwen3-8b}\n", "fleet.yaml:4: workers 2: serves qwen3-8b")):

@@ -193,6 +193,46 @@ TEST(Router, ManualKeepsSessionsWhereTheyWere) {
   EXPECT_GT(*std::ranges::min_element(drawn), 60);
 }
 
+// Prompts in bursts 3.1 s apart and where sglang_router 0.3.2 sent them, with three prefill workers, bounds
+// that are looked at every 2 s, and thresholds under which it goes by length alone, or by both. Ties are
+// drawn there: of 1,736 and 2,154 characters, when two workers had none, it was the other way round.
+TEST(Router, BucketSendsPromptsAsTheRealOne) {
+  struct Burst {
+    std::vector<std::pair<std::uint32_t, std::size_t>> sent;  // characters, worker by its bucket
+  };
+  const auto check = [](std::uint32_t abs_threshold, double rel_threshold, const std::vector<Burst>& bursts) {
+    RouterConfig config;
+    config.policy = RouterPolicy::kBucket;
+    config.balance_abs_threshold = abs_threshold;
+    config.balance_rel_threshold = rel_threshold;
+    config.bucket_adjust_interval = 2;
+    config.characters_per_token = 1;
+    const std::unique_ptr<Router> router = make_router(config, 3);
+    const FakeReplicas replicas({0, 0, 0});
+    double now = 0.1;
+    for (const Burst& burst : bursts) {
+      for (const auto& [characters, worker] : burst.sent)
+        EXPECT_EQ(router->choose(prompt_of({{0, characters}}), now, replicas), worker)
+            << now << ", " << characters;
+      now += 3.1;
+    }
+  };
+  check(100'000'000, 1.5,
+        {{{{292, 0}, {33, 0}, {131, 0}, {61, 0}, {254, 0}, {231, 0}, {242, 0}, {195, 0}}},
+         {{{49, 0}, {250, 1}, {15, 0}, {200, 0}, {222, 0}, {2, 0}, {229, 0}, {137, 0}}},
+         {{{7497, 2}, {19371, 2}, {3350, 2}, {10402, 2}, {1003, 2}, {732, 2}, {834, 2}, {17742, 2}}},
+         {{{196, 0}, {111, 0}, {217, 0}, {15, 0}, {271, 0}, {114, 0}, {225, 0}, {254, 0}}},
+         {{{7638, 2}, {11328, 2}, {7566, 2}, {7170, 2}, {15061, 2}, {9496, 2}, {705, 2}, {13638, 2}}},
+         {{{3277, 0}, {6092, 0}, {9713, 1}, {3962, 0}, {10902, 1}, {16411, 2}, {13832, 2}, {16637, 2}}}});
+  check(5000, 2,
+        {{{{47, 0}, {44, 0}, {185, 0}, {87, 0}, {158, 0}, {129, 0}, {109, 0}, {19, 0}}},
+         {{{5190, 2}, {14113, 0}, {12896, 1}, {16682, 2}, {12192, 2}, {17832, 1}, {14577, 0}, {16452, 2}}},
+         {{{148, 0}, {113, 0}, {1492, 0}, {1905, 0}, {1305, 0}, {1557, 0}, {1736, 1}, {2154, 2}}},
+         {{{287, 0}, {91, 0}, {121, 0}, {119, 0}, {13, 0}, {91, 0}, {167, 0}, {89, 0}}},
+         {{{262, 1}, {262, 1}, {185, 1}, {264, 1}, {287, 1}, {94, 0}, {229, 1}, {213, 1}}},
+         {{{17216, 2}, {11936, 0}, {19448, 1}, {11593, 2}, {11859, 0}, {14607, 2}, {5282, 1}, {13103, 2}}}});
+}
+
 TEST(Router, TheControllerFindsTheLeastLoaded) {
   FakeReplicas replicas({0, 0, 0});
   replicas.loads = {{5, 10}, {2, 90}, {7, 10}};
