@@ -52,10 +52,11 @@ class LanguageEncoder : public TextEncoder {
     NumericOptions options = options_;
     options.num_pages = count;
     LocalCollectives alone(1);
-    // What a backend plans is none of the numbers.
+    // What a backend plans is none of the numbers: any that is dense does.
+    const std::string backend = attention::choose_backend({}).backend;
     NumericForward forward(
         model_, weights_, options,
-        attention::create_attention_backend("triton", load_hardware("h100-sxm"), options.page_size), alone,
+        attention::create_attention_backend(backend, load_hardware("h100-sxm"), options.page_size), alone,
         pool);
     std::vector<std::uint32_t> pages(count);
     std::iota(pages.begin(), pages.end(), 0U);
