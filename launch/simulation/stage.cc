@@ -93,17 +93,15 @@ std::vector<proto::RankReport> PricedReplicas::finish(rank::DeploymentExecutor* 
     for (proto::RankReport& rank : i < before ? first->finish() : executors_[i - before]->finish())
       *told.add_ranks() = std::move(rank);
   }
+  // Ranks that compute have nothing to say of a run that ended before it began.
+  if (peers == nullptr) return {told.mutable_ranks()->begin(), told.mutable_ranks()->end()};
   std::vector<proto::RunReport> heard;
-  if (peers == nullptr) {
-    heard.push_back(std::move(told));
-  } else {
-    for (const std::string& bytes : peers->exchange(told.SerializeAsString()))
-      heard.emplace_back().ParseFromString(bytes);
-  }
+  for (const std::string& bytes : peers->exchange(told.SerializeAsString()))
+    heard.emplace_back().ParseFromString(bytes);
   std::vector<proto::RankReport> ranks;
   std::vector<int> next(heard.size());
   for (std::uint32_t i = 0; i < deployments_.size(); ++i) {
-    const std::uint32_t process = peers == nullptr ? 0 : peers->owner_of(i);
+    const std::uint32_t process = peers->owner_of(i);
     for (std::uint32_t rank = 0; rank < deployments_[i]->ranks.num_ranks(); ++rank)
       ranks.push_back(std::move(*heard[process].mutable_ranks(next[process]++)));
   }
