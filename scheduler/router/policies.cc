@@ -1,5 +1,3 @@
-#include "scheduler/router/router.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,6 +10,7 @@
 #include "proto/base/random.h"
 #include "scheduler/router/bucket_router.h"
 #include "scheduler/router/prompt_tree.h"
+#include "scheduler/router/router.h"
 
 namespace tpsim::scheduler {
 namespace {
