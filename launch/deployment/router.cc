@@ -108,12 +108,17 @@ void write_router(const RouterChoice& router, Rows& rows) {
 
 void write_router(const scheduler::RouterConfig& config, Rows& rows) {
   rows["router_policy"] = to_string(config.policy);
-  if (config.policy == scheduler::RouterPolicy::kManual)
+  if (config.policy == scheduler::RouterPolicy::kManual) {
     rows["router_assignment_mode"] = to_string(config.assignment_mode);
-  const bool bucket = config.policy == scheduler::RouterPolicy::kBucket;
-  if (bucket) rows["router_bucket_adjust_interval_secs"] = format_real(config.bucket_adjust_interval);
-  if (!bucket && config.policy != scheduler::RouterPolicy::kCacheAware) return;
-  if (!bucket) rows["router_cache_threshold"] = format_real(config.cache_threshold);
+    return;
+  }
+  if (config.policy == scheduler::RouterPolicy::kBucket) {
+    rows["router_bucket_adjust_interval_secs"] = format_real(config.bucket_adjust_interval);
+  } else if (config.policy == scheduler::RouterPolicy::kCacheAware) {
+    rows["router_cache_threshold"] = format_real(config.cache_threshold);
+  } else {
+    return;
+  }
   rows["router_balance_abs_threshold"] = std::to_string(config.balance_abs_threshold);
   rows["router_balance_rel_threshold"] = format_real(config.balance_rel_threshold);
 }

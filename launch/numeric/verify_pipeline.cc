@@ -15,6 +15,7 @@
 #include "rank/parallel/numeric_executor.h"
 #include "rank/weights/checkpoint.h"
 #include "rank/weights/dummy_weights.h"
+#include "rank/weights/tensor_source.h"
 
 namespace tpsim::launch {
 namespace {
@@ -106,11 +107,12 @@ class Decoding {
   double difference_ = 0;
 };
 
-std::unique_ptr<rank::Denoiser> load_transformer(const std::filesystem::path& at, bool dummy) {
-  const Json config = read_pipeline_json("--model-path", at / "config.json", kConfig);
-  const rank::ConfigReader asked(config, (at / "config.json").string());
-  return dummy ? rank::load_denoiser(asked, rank::DummyWeights(/*seed=*/0))
-               : rank::load_denoiser(asked, rank::Checkpoint(at.string()));
+// What `load` makes of a component's config.json and of its weights, `dummy` or its own.
+template <typename Load>
+auto load_component(const std::filesystem::path& at, bool dummy, const Load& load) {
+  const Json json = read_pipeline_json("--model-path", at / "config.json", kConfig);
+  const rank::ConfigReader config(json, (at / "config.json").string());
+  return dummy ? load(config, rank::DummyWeights(/*seed=*/0)) : load(config, rank::Checkpoint(at.string()));
 }
 
 }  // namespace
@@ -134,11 +136,11 @@ ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy) {
   ComputedPipeline out;
   out.class_name = reader.text("_class_name", "");
   out.distilled = reader.flag("is_distilled", false);
-  out.denoiser = load_transformer(root / "transformer", dummy);
+  out.denoiser = load_component(root / "transformer", dummy, rank::load_denoiser);
   out.scheduler_path = (root / "scheduler" / "scheduler_config.json").string();
   out.scheduler = read_pipeline_json("--model-path", out.scheduler_path, kConfig);
   if (!reader.has("boundary_ratio")) return out;
-  out.second = load_transformer(root / "transformer_2", dummy);
+  out.second = load_component(root / "transformer_2", dummy, rank::load_denoiser);
   if (out.second->channels() != out.denoiser->channels() ||
       out.second->text_size() != out.denoiser->text_size() || out.second->patch() != out.denoiser->patch())
     throw_user_error("{}: key \"boundary_ratio\": transformer and transformer_2 are not of the same sizes",
@@ -151,11 +153,7 @@ ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy) {
 
 void load_decoder(const std::string& folder, const LoopReference& reference, bool dummy,
                   ComputedPipeline& pipeline) {
-  const std::filesystem::path vae = std::filesystem::path(folder) / "vae";
-  const Json config = read_pipeline_json("--model-path", vae / "config.json", kConfig);
-  const rank::ConfigReader asked(config, (vae / "config.json").string());
-  pipeline.decoder = dummy ? rank::load_image_decoder(asked, rank::DummyWeights(/*seed=*/0))
-                           : rank::load_image_decoder(asked, rank::Checkpoint(vae.string()));
+  pipeline.decoder = load_component(std::filesystem::path(folder) / "vae", dummy, rank::load_image_decoder);
   const rank::LatentShape pixels = pipeline.decoder->pixels(reference.shape(pipeline.denoiser->channels()));
   if (pixels != reference.pixels->shape)
     throw_user_error("--reference: \"pixels\" are {}; the VAE makes {}",
@@ -164,12 +162,11 @@ void load_decoder(const std::string& folder, const LoopReference& reference, boo
 
 double verify_text_encoder(const std::string& folder, const ComputedPipeline& pipeline,
                            const EncoderReference& reference, bool dummy) {
-  const std::filesystem::path at = std::filesystem::path(folder) / reference.folder;
-  const Json config = read_pipeline_json("--model-path", at / "config.json", kConfig);
-  const rank::ConfigReader reader(config, (at / "config.json").string());
   const auto encoder =
-      dummy ? rank::load_text_encoder(reader, rank::DummyWeights(/*seed=*/0), pipeline.class_name)
-            : rank::load_text_encoder(reader, rank::Checkpoint(at.string()), pipeline.class_name);
+      load_component(std::filesystem::path(folder) / reference.folder, dummy,
+                     [&](const rank::ConfigReader& config, const rank::TensorSource& source) {
+                       return rank::load_text_encoder(config, source, pipeline.class_name);
+                     });
   rank::ThreadPool pool(1);
   const std::vector<float> rows = encoder->rows(reference.ids, pool);
   if (rows.size() != reference.rows.size())

@@ -151,8 +151,7 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
   if (guided && pipeline.distilled)
     throw_user_error(
         "--guidance-scale {:g}: the pipeline is distilled (is_distilled of its model_index.json) and makes "
-        "no "
-        "second pass; give 1",
+        "no second pass; give 1",
         guidance);
   if (args.cfg_parallel.value_or(false) && !guided)
     throw_user_error(

@@ -24,8 +24,7 @@ BucketRouter::BucketRouter(const RouterConfig& config, std::size_t replicas)
 std::size_t BucketRouter::choose(const WorkloadRequest& request, double now, const RoutedReplicas&) {
   if (now >= next_adjustment_) {
     adjust();
-    const double interval = config_.bucket_adjust_interval;
-    next_adjustment_ = (std::floor(now / interval) + 1) * interval;
+    next_adjustment_ = next_multiple(now, config_.bucket_adjust_interval);
   }
   const auto characters = static_cast<std::uint64_t>(
       std::llround(static_cast<double>(request.prompt.size()) * config_.characters_per_token));
@@ -41,8 +40,7 @@ void BucketRouter::restart_clock() {
 
 std::size_t BucketRouter::choose_by(std::uint64_t characters) const {
   const auto [least, most] = std::ranges::minmax_element(by_replica_);
-  if (*most - *least > config_.balance_abs_threshold &&
-      static_cast<double>(*most) > config_.balance_rel_threshold * static_cast<double>(*least))
+  if (config_.imbalanced(*least, *most))
     return static_cast<std::size_t>(least - by_replica_.begin());  // the real one draws among equals
   return static_cast<std::size_t>(std::ranges::lower_bound(longest_, characters) - longest_.begin());
 }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -18,9 +17,6 @@ namespace {
 // How often the router asks its replicas for their loads (LoadMonitor, 0.3.2; it has no flag for it). Two
 // H200s behind power_of_two got 117 of 138 requests one way for it (shared/data/fleet).
 constexpr double kLoadPollSeconds = 30;
-
-// The first multiple of `interval` after `now`.
-double next_multiple(double now, double interval) { return (std::floor(now / interval) + 1) * interval; }
 
 // Replicas to choose from, by their position among them.
 class Choices {
@@ -119,11 +115,8 @@ class CacheAwareRouter : public Router {
       most = std::max(most, in_flight[choices[i]]);
       if (in_flight[choices[i]] < in_flight[chosen]) chosen = choices[i];
     }
-    const std::uint64_t least = in_flight[chosen];
-    const bool imbalanced =
-        most - least > config_.balance_abs_threshold &&
-        static_cast<double>(most) > static_cast<double>(least) * config_.balance_rel_threshold;
-    const std::optional<std::size_t> followed = imbalanced ? std::nullopt : follows(request);
+    const std::optional<std::size_t> followed =
+        config_.imbalanced(in_flight[chosen], most) ? std::nullopt : follows(request);
     if (followed && !choices.has(*followed)) {
       tree_.remove(*followed);
       return choices[0];

@@ -6,6 +6,7 @@
 // of prompts, and, for power_of_two, figures that are up to kLoadPollSeconds old.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,7 +46,18 @@ struct RouterConfig {
   double characters_per_token = 4;    // of a prompt, for bucket
   std::uint64_t seed = 1;
   double first_token_seconds = 0;  // by which a client sees its first token later, with others by then
+
+  // Whether loads differ too much.
+  bool imbalanced(std::uint64_t least, std::uint64_t most) const {
+    return most - least > balance_abs_threshold &&
+           static_cast<double>(most) > static_cast<double>(least) * balance_rel_threshold;
+  }
 };
+
+// The first multiple of `interval` after `now`.
+inline double next_multiple(double now, double interval) {
+  return (std::floor(now / interval) + 1) * interval;
+}
 
 // What a router can know of its replicas, when it asks.
 class RoutedReplicas {

@@ -54,14 +54,15 @@ ConvolutionalDecoder read_kl(const ConfigReader& config, const TensorSource& sou
                                std::uint32_t side) {
     return Convolution(reader, name, inputs, outputs, {side, side});
   };
-  const auto block = [&](const std::string& at, std::uint32_t inputs, std::uint32_t outputs) {
-    return read_residual_block(norm, convolution, at, inputs, outputs);
+  const auto blocks = [&](const std::string& at, std::uint32_t count, std::uint32_t inputs,
+                          std::uint32_t outputs) {
+    return read_residual_blocks(norm, convolution, at, count, inputs, outputs);
   };
   const std::string middle = "decoder.mid_block.";
   ConvolutionalDecoder out{
       .first = {},
       .in = convolution("decoder.conv_in", latent, widest, 3),
-      .middle = {block(middle + "resnets.0.", widest, widest), block(middle + "resnets.1.", widest, widest)},
+      .middle = blocks(middle, 2, widest, widest),
       .attention = {},
       .levels = {},
       .norm = norm("decoder.conv_norm_out", widths.front()),
@@ -75,15 +76,14 @@ ConvolutionalDecoder read_kl(const ConfigReader& config, const TensorSource& sou
                      .qkv = reader.columns(heads, {widest}, /*bias=*/true),
                      .out = reader.whole(at + "to_out.0", widest, {widest}, /*bias=*/true)};
   }
+  const std::uint32_t each = config.number_or("layers_per_block", is_flux2(config) ? 2 : 1);
   std::uint32_t before = widest;
   for (std::size_t i = 0; i < widths.size(); ++i) {
     const std::string at = "decoder.up_blocks." + std::to_string(i) + ".";
     const std::uint32_t width = widths[widths.size() - 1 - i];
     ConvolutionalDecoder::Level& level = out.levels.emplace_back();
-    for (std::uint32_t j = 0; j <= config.number_or("layers_per_block", is_flux2(config) ? 2 : 1); ++j) {
-      level.blocks.push_back(block(at + "resnets." + std::to_string(j) + ".", before, width));
-      before = width;
-    }
+    level.blocks = blocks(at, each + 1, before, width);
+    before = width;
     if (i + 1 < widths.size()) level.enlarged = convolution(at + "upsamplers.0.conv", width, width, 3);
   }
   return out;

@@ -53,15 +53,16 @@ ConvolutionalDecoder read_wan(const ConfigReader& config, const TensorSource& so
                                std::uint32_t side) {
     return Convolution(reader, name, inputs, outputs, {side, side, side});
   };
-  const auto block = [&](const std::string& at, std::uint32_t inputs, std::uint32_t outputs) {
-    return read_residual_block(norm, convolution, at, inputs, outputs);
+  const auto blocks = [&](const std::string& at, std::uint32_t count, std::uint32_t inputs,
+                          std::uint32_t outputs) {
+    return read_residual_blocks(norm, convolution, at, count, inputs, outputs);
   };
   const std::uint32_t widest = base * factors.back(), narrowest = base * factors.front();
   const std::string middle = "decoder.mid_block.", met = middle + "attentions.0.";
   ConvolutionalDecoder out{
       .first = convolution("post_quant_conv", latent, latent, 1),
       .in = convolution("decoder.conv_in", latent, widest, 3),
-      .middle = {block(middle + "resnets.0.", widest, widest), block(middle + "resnets.1.", widest, widest)},
+      .middle = blocks(middle, 2, widest, widest),
       .attention =
           FrameAttention{.norm = {.weights = {.weight = reader.tensor(met + "norm.gamma", {widest, 1, 1}),
                                               .bias = {},
@@ -71,24 +72,21 @@ ConvolutionalDecoder read_wan(const ConfigReader& config, const TensorSource& so
       .levels = {},
       .norm = norm("decoder.norm_out", narrowest),
       .out = convolution("decoder.conv_out", narrowest, colours, 3)};
+  const std::uint32_t each = config.number_or("num_res_blocks", 2);
   std::uint32_t before = widest;
   for (std::size_t i = 0; i < factors.size(); ++i) {
     const std::string at = "decoder.up_blocks." + std::to_string(i) + ".",
                       grow = at + (residual ? "upsampler." : "upsamplers.0.");
-    const std::uint32_t came = before;
     const std::uint32_t width = base * factors[factors.size() - 1 - i];
     ConvolutionalDecoder::Level& level = out.levels.emplace_back();
-    for (std::uint32_t j = 0; j <= config.number_or("num_res_blocks", 2); ++j) {
-      level.blocks.push_back(block(at + "resnets." + std::to_string(j) + ".", before, width));
-      before = width;
-    }
+    level.blocks = blocks(at, each + 1, before, width);
     if (i + 1 == factors.size()) continue;
     if (halved[halved.size() - 1 - i])
       level.frames = Convolution(reader, grow + "time_conv", width, 2 * width, {3, 1, 1});
     level.residual = residual;
-    if (residual && 4 * width * (level.frames ? 2 : 1) % came != 0)
+    if (residual && 4 * width * (level.frames ? 2 : 1) % before != 0)
       throw_user_error("{}: key \"dim_mult\": residual levels cannot make {} channels of {}", config.where(),
-                       width, came);
+                       width, before);
     before = residual ? width : width / 2;
     level.enlarged = Convolution(reader, grow + "resample.1", width, before, {3, 3});
   }

@@ -73,6 +73,17 @@ ResidualBlock read_residual_block(const Norm& norm, const Read& convolution, con
   if (inputs != outputs) block.shortcut = convolution(at + "conv_shortcut", inputs, outputs, 1);
   return block;
 }
+// `count` of them, of AT resnets.0. and so on.
+template <typename Norm, typename Read>
+std::vector<ResidualBlock> read_residual_blocks(const Norm& norm, const Read& convolution,
+                                                const std::string& at, std::uint32_t count,
+                                                std::uint32_t inputs, std::uint32_t outputs) {
+  std::vector<ResidualBlock> blocks;
+  for (std::uint32_t i = 0; i < count; ++i)
+    blocks.push_back(read_residual_block(norm, convolution, at + "resnets." + std::to_string(i) + ".",
+                                         i == 0 ? inputs : outputs, outputs));
+  return blocks;
+}
 
 // x + out(attention(norm x)), one head, the positions of a frame to each other.
 struct FrameAttention {
@@ -91,7 +102,7 @@ struct ConvolutionalDecoder {
   };
   std::optional<Convolution> first;
   Convolution in;
-  std::array<ResidualBlock, 2> middle;
+  std::vector<ResidualBlock> middle;        // two
   std::optional<FrameAttention> attention;  // between them
   std::vector<Level> levels;
   VolumeNorm norm;  // and SiLU

@@ -37,8 +37,7 @@ class Flux2 : public Denoiser {
         static_cast<float>(eps) != kJointEps)
       throw_user_error(
           "{}: keys \"in_channels\", \"out_channels\", \"patch_size\" and \"eps\" must be a multiple of 4, "
-          "the "
-          "same, 1 and 1e-6: no other FLUX.2 is computed",
+          "the same, 1 and 1e-6: no other FLUX.2 is computed",
           config.where());
     const auto mlp = static_cast<std::uint32_t>(width_ * config.real("mlp_ratio", 3, 0.01, 64));
     const std::uint32_t time = config.number_or("timestep_guidance_channels", 256, 2);

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "attention/selection/registry.h"
 #include "proto/base/error.h"
+#include "rank/config/families.h"
 #include "rank/cost/hardware.h"
 #include "rank/numeric/diffusion/text_encoder.h"
 #include "rank/numeric/numeric_forward.h"
@@ -81,16 +83,26 @@ class LanguageEncoder : public TextEncoder {
   LoadedRanks weights_;
 };
 
+// A model that was saved without its head says so in its architecture (Qwen3Model).
+std::string with_head(const std::string& architecture) {
+  constexpr std::string_view kBare = "Model";
+  if (!architecture.ends_with(kBare)) return architecture;
+  const std::string stem = architecture.substr(0, architecture.size() - kBare.size());
+  for (const char* const head : {"ForCausalLM", "ForConditionalGeneration"})
+    if (find_architecture(stem + head).family != nullptr) return stem + head;
+  return architecture;
+}
+
 std::unique_ptr<TextEncoder> load_language_encoder(const ConfigReader& config, const TensorSource& source,
                                                    const std::string& pipeline) {
   const auto* const states = std::ranges::find(kHiddenStates, pipeline, &HiddenStates::pipeline);
   if (states == std::end(kHiddenStates))
     throw_user_error("{}: key \"model_type\" is {}: what a {} reads of it is not known", config.where(),
                      config.text("model_type", ""), pipeline);
-  // A model that was saved without its head says so in its architecture (Qwen3Model).
   Json json = config.json();
-  json["architectures"] = {config.text("model_type", "") == "qwen3" ? "Qwen3ForCausalLM"
-                                                                    : "Qwen2_5_VLForConditionalGeneration"};
+  if (json.contains("architectures"))
+    for (Json& name : json["architectures"])
+      if (name.is_string()) name = with_head(name.get<std::string>());
   ModelConfig model = parse_model_config(json.dump(), config.where());
   model.tie_word_embeddings = true;  // nobody reads the head
   return std::make_unique<LanguageEncoder>(std::move(model), source, *states);
