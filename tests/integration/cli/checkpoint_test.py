@@ -131,17 +131,11 @@ class Checkpoints(KilledRuns):
         self.assertGreater(self.killed_and_resumed(*words, every="0.02"), 1)
         self.assert_same_reports(("report.json", "requests.csv.gz", "steps.csv.gz", "report.html"))
 
-    def wait_for_checkpoint(self, child, name="state"):
-        deadline = time.monotonic() + 60
-        while not os.path.exists(os.path.join(self.folder, name)) and time.monotonic() < deadline:
-            self.assertIsNone(child.poll(), "ended before its first checkpoint")
-            time.sleep(0.002)
-
     def interrupted(self, *words):
         """Leaves the checkpoint of a killed run."""
         child = self.start(*self.deployment(*words, "--report-dir", "killed", "--checkpoint", "state",
                                             "--checkpoint-every", "0"))
-        self.wait_for_checkpoint(child)
+        self.wait_for("state", child)
         child.kill()
         child.communicate()
         self.assertTrue(os.path.exists(os.path.join(self.folder, "state")))
@@ -216,7 +210,7 @@ class Checkpoints(KilledRuns):
                  "--random-output-len", "16", "--request-rate", "400")
         first = self.start(*self.deployment(*words, "--checkpoint", "state", "--checkpoint-every", "0.1"))
         try:
-            self.wait_for_checkpoint(first)
+            self.wait_for("state", first)
             self.assert_refused(self.deployment(*words, "--resume", "state"), "--resume state: another run writes it")
         finally:
             first.kill()

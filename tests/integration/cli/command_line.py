@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -66,6 +67,13 @@ class CommandLine(unittest.TestCase):
             command = ["mpirun", "--quiet", "-n", str(processes)] + command
         return subprocess.Popen(command, cwd=self.folder, env={**os.environ, **MPI_ENVIRONMENT},
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for(self, name, child):
+        """Until the running child has made a file or folder: how long it takes to start is the machine's."""
+        deadline = time.monotonic() + 60
+        while not os.path.exists(os.path.join(self.folder, name)) and time.monotonic() < deadline:
+            self.assertIsNone(child.poll(), f"ended before it made {name}")
+            time.sleep(0.002)
 
     def tpsim(self, *words, processes=None, timeout=60):
         with self.start(*words, processes=processes) as child:

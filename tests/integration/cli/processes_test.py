@@ -79,7 +79,8 @@ class SharedReplicas(CommandLine):
         report = os.path.join(self.folder, "report")
         child = self.start(*self.deployment("--dp-size", "4", "--report-dir", report, *LONG_LOAD, "--request-rate", "50"),
                            processes=3)
-        time.sleep(4)
+        self.wait_for(report, child)
+        time.sleep(2)
         self.assertIsNone(child.poll(), "the run ended before it could be interrupted")
         return child, report
 
@@ -111,7 +112,9 @@ class SharedReplicas(CommandLine):
 
 class Interrupts(CommandLine):
     def start_long(self, report, processes=None):
-        return self.start(*self.deployment("--tp", "2", "--report-dir", report, *LONG_LOAD), processes=processes)
+        child = self.start(*self.deployment("--tp", "2", "--report-dir", report, *LONG_LOAD), processes=processes)
+        self.wait_for(report, child)
+        return child
 
     def check_interrupt(self, number, processes=None):
         report = os.path.join(self.folder, f"report-{number}-{processes}")
