@@ -29,6 +29,16 @@ rank::LatentShape read_shape(const Json& json, const char* key, const std::strin
   return out;
 }
 
+std::vector<std::uint32_t> read_ids(const Json& encoder, const char* key, const std::string& path) {
+  std::vector<std::uint32_t> out;
+  for (const float id : numbers(encoder, key, encoder.at(key).size(), path)) {
+    if (id < 0 || id != std::floor(id) || id >= 1 << 24)
+      throw_user_error("--reference {}: \"{}\" has {}, which is no token", path, key, id);
+    out.push_back(static_cast<std::uint32_t>(id));
+  }
+  return out;
+}
+
 EncoderReference read_encoder(const Json& encoder, const std::string& path) {
   const bool good = encoder.is_object() && encoder.contains("folder") && encoder.at("folder").is_string() &&
                     encoder.contains("ids") && encoder.at("ids").is_array() && !encoder.at("ids").empty() &&
@@ -37,11 +47,8 @@ EncoderReference read_encoder(const Json& encoder, const std::string& path) {
     throw_user_error("--reference {}: key \"text_encoders\": one is no object of folder, ids and rows", path);
   EncoderReference read;
   read.folder = encoder.at("folder").get<std::string>();
-  for (const float id : numbers(encoder, "ids", encoder.at("ids").size(), path)) {
-    if (id < 0 || id != std::floor(id) || id >= 1 << 24)
-      throw_user_error("--reference {}: \"ids\" has {}, which is no token", path, id);
-    read.ids.push_back(static_cast<std::uint32_t>(id));
-  }
+  read.ids = read_ids(encoder, "ids", path);
+  if (encoder.contains("negative_ids")) read.negative_ids = read_ids(encoder, "negative_ids", path);
   read.rows = numbers(encoder, "rows", encoder.at("rows").size(), path);
   return read;
 }
@@ -70,7 +77,6 @@ LoopReference read_loop_reference(const std::string& path, std::uint32_t channel
   if (shape[0] != channels)
     throw_user_error("--reference {}: key \"latent_shape\" must begin with {} channels", path, channels);
   out.size.latents = {shape[1], shape[2], shape[3]};
-  out.size.prompt_tokens = reader.number("text_tokens");
   out.size.steps = reader.number("steps");
   out.size.seed = reader.number("seed", 0);
   out.size.guidance = static_cast<float>(reader.real("guidance_scale", 1, 0, 1000));
@@ -82,6 +88,8 @@ LoopReference read_loop_reference(const std::string& path, std::uint32_t channel
       throw_user_error("--reference {}: key \"text_encoders\" must be a list", path);
     for (const Json& encoder : json.at("text_encoders")) out.encoders.push_back(read_encoder(encoder, path));
   }
+  out.size.prompt_tokens =
+      out.encoders.empty() ? reader.number("text_tokens") : reader.number_or("text_tokens", 0, 0);
   if (reader.has("pixels")) out.pixels = read_pixels(json.at("pixels"), path);
   return out;
 }

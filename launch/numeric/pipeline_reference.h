@@ -21,15 +21,16 @@ rank::Json read_pipeline_json(const std::string& flag, const std::filesystem::pa
 // What one loop is: the rule of rank/numeric/diffusion/seeded_tensor.h makes latents and embeddings.
 struct LoopSize {
   std::array<std::uint32_t, 3> latents = {3, 6, 10};  // frames, rows, columns
-  std::uint32_t prompt_tokens = 8, steps = 4;
+  std::uint32_t prompt_tokens = 8, steps = 4;         // 0 tokens: as many as the text encoders make
   float guidance = 5;
   std::uint64_t seed = 1;
 };
-// What Transformers made of some tokens.
+// What Transformers made of the prompt's tokens.
 struct EncoderReference {
   std::string folder;  // of the component, in the pipeline's
   std::vector<std::uint32_t> ids;
   std::vector<float> rows;
+  std::vector<std::uint32_t> negative_ids;  // of the negative prompt, if there is one
 };
 // What the VAE made of the latents: of pixels [shape] each stride-th.
 struct PixelReference {
@@ -38,7 +39,7 @@ struct PixelReference {
   std::vector<float> values;
 };
 // Values that Diffusers recorded (tests/references/make_diffusion_references.py): the loop's size comes with
-// them.
+// them, and where there are encoders, the tokens of its prompts.
 struct LoopReference {
   rank::LatentShape shape(std::uint32_t channels) const {
     return {channels, size.latents[0], size.latents[1], size.latents[2]};

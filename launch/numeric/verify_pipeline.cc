@@ -38,7 +38,8 @@ double difference(const std::vector<float>& values, const std::vector<float>& wa
 // One loop, and one pass before it.
 class Loop {
  public:
-  Loop(const ComputedPipeline& pipeline, const LoopSize& size)
+  Loop(const ComputedPipeline& pipeline, const LoopSize& size,
+       const std::optional<rank::GuidedPrompt>& encoded)
       : pipeline_(pipeline),
         size_(size),
         shape_{pipeline.denoiser->channels(), size.latents[0], size.latents[1], size.latents[2]},
@@ -48,6 +49,10 @@ class Loop {
       if (size.latents[i] % patch[i] != 0)
         throw_user_error("--latent-size: its {} must be a multiple of the transformer's patch_size, {}",
                          std::array{"frames", "rows", "columns"}[i], patch[i]);
+    }
+    if (encoded) {
+      prompt_ = *encoded;
+      return;
     }
     const auto text = [&](const char* name) {
       const std::size_t count = std::size_t{size.prompt_tokens} * pipeline.denoiser->text_size();
@@ -160,19 +165,59 @@ void load_decoder(const std::string& folder, const LoopReference& reference, boo
                      fmt::join(reference.pixels->shape, " x "), fmt::join(pixels, " x "));
 }
 
-double verify_text_encoder(const std::string& folder, const ComputedPipeline& pipeline,
-                           const EncoderReference& reference, bool dummy) {
-  const auto encoder =
-      load_component(std::filesystem::path(folder) / reference.folder, dummy,
-                     [&](const rank::ConfigReader& config, const rank::TensorSource& source) {
-                       return rank::load_text_encoder(config, source, pipeline.class_name);
-                     });
+namespace {
+
+// Behind the rows come zeros up to `tokens` (WanPipeline), unless that is 0.
+void give_rows(const rank::Denoiser& denoiser, std::uint32_t tokens, std::vector<float> rows,
+               rank::TextEmbeddings& text) {
+  const std::uint32_t width = denoiser.text_size();
+  text.tokens = std::max(tokens, static_cast<std::uint32_t>(rows.size() / width));
+  if (rows.size() % width != 0 || (tokens > 0 && text.tokens > tokens))
+    throw_user_error("--reference: the text encoders make {} numbers; the transformer reads {}{}",
+                     rows.size(), tokens > 0 ? fmt::format("at most {} times ", tokens) : "rows of ", width);
+  rows.resize(std::size_t{text.tokens} * width);
+  text.rows = std::move(rows);
+}
+
+}  // namespace
+
+EncodedPrompt encode_prompt(const std::string& folder, const ComputedPipeline& pipeline,
+                            const LoopReference& reference, bool dummy) {
+  const rank::Denoiser& denoiser = *pipeline.denoiser;
+  EncodedPrompt out{.prompt = {.prompt = {}, .negative = {}, .guidance = reference.size.guidance},
+                    .differences = {}};
   rank::ThreadPool pool(1);
-  const std::vector<float> rows = encoder->rows(reference.ids, pool);
-  if (rows.size() != reference.rows.size())
-    throw_user_error("--reference: \"rows\" of {} has {} numbers; {} tokens have {}", reference.folder,
-                     reference.rows.size(), reference.ids.size(), rows.size());
-  return difference(rows, reference.rows);
+  for (const EncoderReference& of : reference.encoders) {
+    const auto encoder =
+        load_component(std::filesystem::path(folder) / of.folder, dummy,
+                       [&](const rank::ConfigReader& config, const rank::TensorSource& source) {
+                         return rank::load_text_encoder(config, source, pipeline.class_name);
+                       });
+    const auto give = [&](std::vector<float> rows, rank::TextEmbeddings& text) {
+      if (encoder->pooled()) {
+        text.pooled = std::move(rows);
+      } else {
+        give_rows(denoiser, reference.size.prompt_tokens, std::move(rows), text);
+      }
+    };
+    std::vector<float> rows = encoder->rows(of.ids, pool);
+    if (rows.size() != of.rows.size())
+      throw_user_error("--reference: \"rows\" of {} has {} numbers; {} tokens have {}", of.folder,
+                       of.rows.size(), of.ids.size(), rows.size());
+    out.differences.push_back(difference(rows, of.rows));
+    give(std::move(rows), out.prompt.prompt);
+    if (!denoiser.guided(out.prompt.guidance)) continue;
+    if (of.negative_ids.empty())
+      throw_user_error("--reference: {} has no \"negative_ids\"; guidance takes a pass with them", of.folder);
+    give(encoder->rows(of.negative_ids, pool), out.prompt.negative);
+  }
+  const rank::TextEmbeddings& text = out.prompt.prompt;
+  if (text.tokens == 0 || text.pooled.size() != denoiser.pooled_size())
+    throw_user_error(
+        "--reference: \"text_encoders\" make {} rows and {} pooled numbers; the transformer "
+        "reads rows and {}",
+        text.tokens, text.pooled.size(), denoiser.pooled_size());
+  return out;
 }
 
 std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const SplitPlan& plan,
@@ -182,7 +227,7 @@ std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const
   const bool many = session.num_processes() > 1;
   const rank::ProcessGroup group = many ? session.process_group(ranks) : rank::ProcessGroup{};
   rank::ThreadPool pool(0, many ? group.job_on_host : 1);
-  const Loop loop(pipeline, plan.reference ? plan.reference->size : plan.size);
+  const Loop loop(pipeline, plan.reference ? plan.reference->size : plan.size, plan.prompt);
 
   const rank::SelfAttention dense{.backend = rank::head_backends().front()};
   std::vector<float> wanted;

@@ -16,8 +16,8 @@
 
 namespace tpsim::launch {
 
-// What is computed in a pipeline's folder: transformer and scheduler. Text encoders and the VAE are where a
-// reference has something of them.
+// What is computed in a pipeline's folder: transformer and scheduler. Text encoders before them and the VAE
+// behind them are where a reference has something of them.
 struct ComputedPipeline {
   std::string class_name;
   bool distilled = false;  // guidance makes no second pass, whatever the transformer
@@ -41,6 +41,7 @@ struct SplitPlan {
   std::string backend_config;
   LoopSize size;
   std::optional<LoopReference> reference;
+  std::optional<rank::GuidedPrompt> prompt;  // without it the rule's
 };
 
 struct PipelineRow {
@@ -62,9 +63,13 @@ std::vector<PipelineRow> verify_pipeline(const ComputedPipeline& pipeline, const
                                          rank::MpiSession& session,
                                          const std::function<void(const PipelineRow&)>& on_row);
 
-// Of the encoder's rows from the recorded ones, over the largest. Throws UserError naming the component's
-// config.json or the reference.
-double verify_text_encoder(const std::string& folder, const ComputedPipeline& pipeline,
-                           const EncoderReference& reference, bool dummy);
+// What the text encoders make of the reference's tokens, for the transformer.
+struct EncodedPrompt {
+  rank::GuidedPrompt prompt;
+  std::vector<double> differences;  // of each encoder's rows from the recorded ones, over the largest
+};
+// Throws UserError naming the component's config.json or the reference.
+EncodedPrompt encode_prompt(const std::string& folder, const ComputedPipeline& pipeline,
+                            const LoopReference& reference, bool dummy);
 
 }  // namespace tpsim::launch

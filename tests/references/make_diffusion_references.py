@@ -1,33 +1,35 @@
 #!/usr/bin/env python3
-"""Makes the reference values of numeric execution of diffusion pipelines: what Diffusers says in fp32 of one pass of a
-tiny transformer, of a denoising loop with guidance, and of the VAE's pixels behind it.
+"""Makes the reference values of numeric execution of diffusion pipelines: a run of Diffusers' own pipeline in fp32, from
+the prompt to its pixels. What the text encoders make of the ids, one pass of the transformer, the latents behind the
+loop and what the VAE makes of them are kept; a pipeline without encoders is given embeddings by the rule.
 
 Usage: make_diffusion_references.py FOLDER [NAME ...]      FOLDER: tests/golden/diffusion; NAME: only these
 
-Weights, latents and embeddings of the prompts come from the rule of diffusion_weights.py. Needs torch, diffusers and
-transformers; the values in the repository were made with Diffusers 0.42.1, Transformers 5.24 and PyTorch 2.9.1 (of VAEs
-and of text encoders that are not T5: 2.15.0). A run writes FOLDER/NAME/{model_index.json, transformer/config.json,
+Weights, latents and such embeddings come from the rule of diffusion_weights.py. Needs torch, diffusers and transformers;
+the values in the repository were made with Diffusers 0.42.1, Transformers 5.24 and PyTorch 2.15.0. A run writes FOLDER/NAME/{model_index.json, transformer/config.json,
 scheduler/scheduler_config.json, reference.json}, and of text encoders and a VAE their config.json.
 """
 
+import copy
 import json
 import math
 import os
+import re
 import sys
+import zlib
 
 import diffusers
-import numpy
 import torch
 import transformers
-from diffusers.pipelines.flux.pipeline_flux import FluxPipeline, calculate_shift
-from diffusers.pipelines.flux2.pipeline_flux2_klein import Flux2KleinPipeline, compute_empirical_mu
+from diffusers.pipelines.flux2.pipeline_flux2_klein import Flux2KleinPipeline
+from diffusers.pipelines.flux.pipeline_flux import FluxPipeline
 
 import diffusion_weights
 
-STEPS, GUIDANCE, TEXT_TOKENS, SEED = 4, 5.0, 7, 3
+STEPS, GUIDANCE, TEXT_TOKENS, PADDED, SEED = 4, 5.0, 7, 22, 3
 
 WAN = {"_class_name": "WanTransformer3DModel", "patch_size": [1, 2, 2], "num_attention_heads": 8,
-       "attention_head_dim": 6, "in_channels": 4, "out_channels": 4, "text_dim": 20, "freq_dim": 16, "ffn_dim": 40,
+       "attention_head_dim": 6, "in_channels": 4, "out_channels": 4, "text_dim": 24, "freq_dim": 16, "ffn_dim": 40,
        "num_layers": 2, "cross_attn_norm": True, "qk_norm": "rms_norm_across_heads", "eps": 1e-6}
 UNIPC = {"_class_name": "UniPCMultistepScheduler", "num_train_timesteps": 1000, "prediction_type": "flow_prediction",
          "use_flow_sigmas": True, "flow_shift": 3.0, "solver_order": 2, "solver_type": "bh2", "predict_x0": True,
@@ -37,11 +39,11 @@ EULER = {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps"
 # NAME: what else its model_index.json says, and its second transformer's config, as Wan 2.2 has them
 MORE = {"wan-euler": {"expand_timesteps": True, "boundary_ratio": 0.9,
                       "transformer_2": ["diffusers", "WanTransformer3DModel"]}}
-SECOND = {"wan-euler": {**WAN, "patch_size": [1, 2, 1], "ffn_dim": 32}}
+SECOND = {"wan-euler": {**WAN, "ffn_dim": 32}}
 
 FLUX = {"_class_name": "FluxTransformer2DModel", "patch_size": 1, "in_channels": 16, "num_layers": 1,
-        "num_single_layers": 1, "attention_head_dim": 8, "num_attention_heads": 8, "joint_attention_dim": 20,
-        "pooled_projection_dim": 12, "guidance_embeds": True, "axes_dims_rope": [2, 4, 2]}
+        "num_single_layers": 1, "attention_head_dim": 8, "num_attention_heads": 8, "joint_attention_dim": 24,
+        "pooled_projection_dim": 24, "guidance_embeds": True, "axes_dims_rope": [2, 4, 2]}
 DYNAMIC = {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000, "shift": 3.0,
            "use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 1.15, "base_image_seq_len": 256,
            "max_image_seq_len": 4096}
@@ -51,19 +53,18 @@ FLUX2 = {"_class_name": "Flux2Transformer2DModel", "patch_size": 1, "in_channels
          "timestep_guidance_channels": 32, "mlp_ratio": 1.5, "guidance_embeds": False, "axes_dims_rope": [2, 2, 2, 2]}
 
 QWEN = {"_class_name": "QwenImageTransformer2DModel", "patch_size": 2, "in_channels": 16, "out_channels": 4,
-        "num_layers": 2, "attention_head_dim": 8, "num_attention_heads": 8, "joint_attention_dim": 20,
+        "num_layers": 2, "attention_head_dim": 8, "num_attention_heads": 8, "joint_attention_dim": 24,
         "guidance_embeds": False, "axes_dims_rope": [2, 4, 2]}
 
 Z_IMAGE = {"_class_name": "ZImageTransformer2DModel", "all_patch_size": [2], "all_f_patch_size": [1], "in_channels": 4,
            "dim": 48, "n_layers": 2, "n_refiner_layers": 1, "n_heads": 8, "n_kv_heads": 8, "norm_eps": 1e-5,
-           "qk_norm": True, "cap_feat_dim": 20, "rope_theta": 256.0, "t_scale": 1000.0, "axes_dims": [2, 2, 2],
+           "qk_norm": True, "cap_feat_dim": 24, "rope_theta": 256.0, "t_scale": 1000.0, "axes_dims": [2, 2, 2],
            "axes_lens": [128, 64, 64]}
 
 # NAME: (pipeline, transformer's config, scheduler's, shape of the latents)
 PIPELINES = {
     "wan": ("WanPipeline", WAN, UNIPC, [4, 3, 6, 10]),
-    "wan-euler": ("WanPipeline", {**WAN, "patch_size": [1, 2, 1], "cross_attn_norm": False, "num_layers": 1}, EULER,
-                  [4, 2, 6, 5]),
+    "wan-euler": ("WanPipeline", {**WAN, "cross_attn_norm": False, "num_layers": 1}, EULER, [4, 2, 6, 6]),
     "flux": ("FluxPipeline", FLUX, DYNAMIC, [4, 1, 10, 14]),
     "flux-schnell": ("FluxPipeline", {**FLUX, "guidance_embeds": False, "num_layers": 0},
                      {**EULER, "shift": 1.0}, [4, 1, 6, 10]),
@@ -121,7 +122,27 @@ VAES = {"flux": {**AUTOENCODER, **SCALE}, "wan": WAN_VAE,
                     "mid_block_add_attention": False},
         "qwen-image": {**WAN_VAE, "_class_name": "AutoencoderKLQwenImage", "dim_mult": [1, 2],
                        "temperal_downsample": [True]}}
-IDS = [3, 17, 41, 8, 8, 0, 29, 12, 49, 5, 33, 2, 21, 40, 11, 7, 1]
+PROMPT = "Two foxes and a crane dance on thin ice while snow falls upon the old mill"
+NEGATIVE = "blurred, washed out"
+
+
+class Tokenizer:
+    """Numbers for words, and what the pipelines ask of a tokenizer."""
+
+    model_max_length, pad, added_tokens_encoder = 20, 1, {}
+
+    def tokenize(self, text):
+        return re.findall(r"\w+|[^\w\s]", text)
+
+    def apply_chat_template(self, messages, **_):
+        return f"user: {messages[0]['content']} assistant:"
+
+    def __call__(self, texts, padding=None, max_length=None, **_):
+        (text,) = [texts] if isinstance(texts, str) else texts
+        ids = [zlib.crc32(word.encode()) % 50 for word in self.tokenize(text)][:max_length]
+        pads = max_length - len(ids) if padding == "max_length" else 0
+        return transformers.BatchEncoding({"input_ids": [ids + [self.pad] * pads],
+                                           "attention_mask": [[1] * len(ids) + [0] * pads]}, tensor_type="pt")
 
 
 def seeded(name, shape):
@@ -133,134 +154,6 @@ def seeded(name, shape):
 def make(config):
     config = dict(config)
     return getattr(diffusers, config.pop("_class_name")).from_config(config)
-
-
-class Wan:
-    """Passes and steps as pipelines/wan/pipeline_wan.py has them."""
-
-    second, boundary, expanded = None, 0, False
-
-    def __init__(self, transformer, scheduler, shape):
-        self.transformer, self.shape = transformer, shape
-        scheduler.set_timesteps(STEPS)
-        self.latents = seeded("latents", [1, *shape])
-        self.prompts = [seeded(which, [1, TEXT_TOKENS, transformer.config.text_dim])
-                        for which in ("prompt", "negative_prompt")]
-
-    def one(self, latents, t, which=0):
-        transformer = self.transformer if t >= self.boundary else self.second
-        timestep = t.expand(1)
-        if self.expanded:
-            timestep = t.expand(1, math.prod(self.shape[1:]) // math.prod(transformer.config.patch_size))
-        return transformer(latents, timestep=timestep, encoder_hidden_states=self.prompts[which],
-                           return_dict=False)[0]
-
-    def guided(self, latents, t):
-        conditional, other = self.one(latents, t), self.one(latents, t, 1)
-        return other + GUIDANCE * (conditional - other)
-
-    def unpacked(self, latents):
-        return latents
-
-
-class Image:
-    """An image's sigmas, and its tokens of 2 x 2 latents."""
-
-    def __init__(self, transformer, scheduler, shape):
-        self.transformer, self.shape = transformer, shape
-        channels, _, high, wide = shape
-        config = scheduler.config
-        scheduler.set_timesteps(sigmas=numpy.linspace(1.0, 1 / STEPS, STEPS), mu=self.shift(high * wide // 4, config))
-        self.latents = FluxPipeline._pack_latents(seeded("latents", [1, channels, high, wide]), 1, channels, high, wide)
-
-    def shift(self, tokens, config):
-        return calculate_shift(tokens, config.base_image_seq_len, config.max_image_seq_len, config.base_shift,
-                               config.max_shift)
-
-    def unpacked(self, latents):
-        channels, _, high, wide = self.shape
-        return FluxPipeline._unpack_latents(latents, high * 8, wide * 8, 8)
-
-
-class Flux(Image):
-    """As pipelines/flux/pipeline_flux.py has them."""
-
-    def __init__(self, transformer, scheduler, shape):
-        super().__init__(transformer, scheduler, shape)
-        channels, _, high, wide = shape
-        self.given = {"encoder_hidden_states": seeded("prompt", [1, TEXT_TOKENS, transformer.config.joint_attention_dim]),
-                      "pooled_projections": seeded("pooled_prompt", [1, transformer.config.pooled_projection_dim]),
-                      "txt_ids": torch.zeros(TEXT_TOKENS, 3),
-                      "img_ids": FluxPipeline._prepare_latent_image_ids(1, high // 2, wide // 2, "cpu", torch.float32)}
-        if transformer.config.guidance_embeds:
-            self.given["guidance"] = torch.full([1], GUIDANCE)
-
-    def one(self, latents, t):
-        return self.transformer(latents, timestep=t.expand(1) / 1000, return_dict=False, **self.given)[0]
-
-    guided = one
-
-
-class Flux2Klein(Image):
-    """As pipelines/flux2/pipeline_flux2_klein.py has them."""
-
-    def __init__(self, transformer, scheduler, shape):
-        super().__init__(transformer, scheduler, shape)
-        self.prompts = [seeded(which, [1, TEXT_TOKENS, transformer.config.joint_attention_dim])
-                        for which in ("prompt", "negative_prompt")]
-
-    def shift(self, tokens, config):
-        return compute_empirical_mu(tokens, STEPS)
-
-    def one(self, latents, t, which=0):
-        high, wide = self.shape[2:]
-        return self.transformer(latents, timestep=t.expand(1) / 1000, encoder_hidden_states=self.prompts[which],
-                                txt_ids=Flux2KleinPipeline._prepare_text_ids(self.prompts[which]),
-                                img_ids=Flux2KleinPipeline._prepare_latent_ids(torch.zeros(1, 1, high // 2, wide // 2)),
-                                return_dict=False)[0]
-
-    def guided(self, latents, t):
-        conditional, other = self.one(latents, t), self.one(latents, t, 1)
-        return other + GUIDANCE * (conditional - other)
-
-
-class QwenImage(Image):
-    """As pipelines/qwenimage/pipeline_qwenimage.py has them."""
-
-    def __init__(self, transformer, scheduler, shape):
-        super().__init__(transformer, scheduler, shape)
-        self.prompts = [seeded(which, [1, TEXT_TOKENS, transformer.config.joint_attention_dim])
-                        for which in ("prompt", "negative_prompt")]
-
-    def one(self, latents, t, which=0):
-        return self.transformer(latents, timestep=t.expand(1) / 1000, encoder_hidden_states=self.prompts[which],
-                                img_shapes=[[(1, self.shape[2] // 2, self.shape[3] // 2)]], return_dict=False)[0]
-
-    def guided(self, latents, t):
-        conditional, other = self.one(latents, t), self.one(latents, t, 1)
-        both = other + GUIDANCE * (conditional - other)
-        return both * (torch.norm(conditional, dim=-1, keepdim=True) / torch.norm(both, dim=-1, keepdim=True))
-
-
-class ZImage:
-    """As pipelines/z_image/pipeline_z_image.py has them."""
-
-    def __init__(self, transformer, scheduler, shape):
-        self.transformer = transformer
-        scheduler.set_timesteps(sigmas=torch.linspace(1.0, 1 / STEPS, STEPS).tolist())
-        self.latents = seeded("latents", shape)
-        self.prompts = [seeded(which, [TEXT_TOKENS, transformer.config.cap_feat_dim])
-                        for which in ("prompt", "negative_prompt")]
-
-    def one(self, latents, t, which=0):
-        return -self.transformer([latents], (1000 - t.expand(1)) / 1000, [self.prompts[which]], return_dict=False)[0][0]
-
-    def guided(self, latents, t):
-        conditional, other = self.one(latents, t), self.one(latents, t, 1)
-        return conditional + GUIDANCE * (conditional - other)
-
-    def unpacked(self, latents):
-        return latents
 
 
 def fill(model):
@@ -275,67 +168,139 @@ def fill(model):
     return shapes
 
 
-@torch.no_grad()
-def record_text_encoder(component, kind, config, read):
-    kind = getattr(transformers, kind)
-    model = kind(kind.config_class(**config)).to(torch.float32).eval()
-    shapes = fill(model)
-    ids = 3 * IDS if "text_config" in config else IDS  # of which the template's are dropped
-    rows = read(model(torch.tensor([ids]), output_hidden_states=True))
-    return {"folder": component, "ids": ids, "rows": [float(f"{x:.7g}") for x in rows.flatten().tolist()],
-            "tensors": {key: shape for key, shape in shapes.items() if "visual" not in key and "lm_head" not in key}}
+def numbers(tensor):
+    return [float(f"{x:.7g}") for x in tensor.flatten().tolist()]
 
 
-@torch.no_grad()
-def record_pixels(name, latents):
-    """What the pipelines make of the latents at their end, and of the VAE its decoder's tensors."""
-    vae = make(VAES[name]).to(torch.float32).eval()
-    config = vae.config
-    shapes = {key: shape for key, shape in fill(vae).items() if key.startswith(("decoder", "post_quant", "bn"))}
-    if "latents_mean" in VAES[name]:
-        mean, std = (torch.tensor(values).view(1, -1, 1, 1, 1) for values in (config.latents_mean, config.latents_std))
-        latents = latents.reshape(1, *PIPELINES[name][3]) / (1 / std) + mean
-    elif VAES[name]["_class_name"] == "AutoencoderKLFlux2":
-        mean, std = vae.bn.running_mean.view(1, -1, 1, 1), torch.sqrt(vae.bn.running_var.view(1, -1, 1, 1) + 1e-4)
-        latents = Flux2KleinPipeline._patchify_latents(latents) * std + mean
-        latents = Flux2KleinPipeline._unpatchify_latents(latents)
+def watched(component, model, read, into):
+    """Has `into` told of each run of a text encoder: its ids without padding, and the rows that are read."""
+
+    def hook(_, args, given, out):
+        ids = args[0] if args else given["input_ids"]
+        mask = given.get("attention_mask", args[1] if len(args) > 1 else None)
+        pads = 0 if mask is None else ids.shape[1] - int(mask.sum())
+        rows = read(out)
+        into.append((component, ids[0].tolist()[: ids.shape[1] - pads], rows[..., : rows.shape[-2] - pads, :]
+                     if rows.dim() == 3 else rows))
+
+    model.register_forward_hook(hook, with_kwargs=True)
+
+
+def components(name, encoded):
+    """The pipeline, and of each component's tensors their shapes."""
+    kind, config, scheduler, _ = PIPELINES[name]
+    shapes = {}
+
+    def filled(component, model):
+        model = model.to(torch.float32).eval()
+        shapes[component] = fill(model)
+        return model
+
+    parts = {"scheduler": make(scheduler), "transformer": filled("transformer", make(config)), "vae": None,
+             "text_encoder": None, "tokenizer": None}
+    if kind == "FluxPipeline":
+        parts.update({"text_encoder_2": None, "tokenizer_2": None})
+    if name in SECOND:
+        parts["transformer_2"] = filled("transformer_2", make(SECOND[name]))
+    if name in VAES:
+        parts["vae"] = filled("vae", make(VAES[name]))
+    for component, model, config, read in TEXT_ENCODERS.get(name, []):
+        model = getattr(transformers, model)
+        parts[component] = filled(component, model(model.config_class(**copy.deepcopy(config))))
+        parts[component.replace("text_encoder", "tokenizer")] = Tokenizer()
+        watched(component, parts[component], read, encoded)
+    more = {key: value for key, value in MORE.get(name, {}).items() if key != "transformer_2"}
+    return getattr(diffusers, kind)(**parts, **more), shapes
+
+
+def arguments(name, pipeline):
+    """What the pipeline is called with: a prompt, or embeddings where it has no encoder."""
+    kind, config, _, shape = PIPELINES[name]
+    latents = seeded("latents", [1, *shape])
+    if kind != "WanPipeline":
+        latents = latents[:, :, 0]
+    if kind == "Flux2KleinPipeline":
+        latents = Flux2KleinPipeline._patchify_latents(latents)
+    elif kind in ("FluxPipeline", "QwenImagePipeline"):
+        latents = FluxPipeline._pack_latents(latents, 1, *latents.shape[1:])
+    if kind == "WanPipeline":  # which checks its size, and takes that of the latents
+        high = wide = 16
     else:
-        channels, _, high, wide = PIPELINES[name][3]
-        latents = latents.reshape(1, channels, high, wide) / config.scaling_factor + config.shift_factor
-    pixels = vae.decode(latents, return_dict=False)[0]
-    frames = pixels.shape[2] if pixels.dim() == 5 else 1
-    stride = 53 if frames > 1 else 5  # of the pixels that a reference keeps
-    values = [float(f"{x:.7g}") for x in pixels.flatten()[::stride].tolist()]
-    return {"shape": [pixels.shape[1], frames, *pixels.shape[-2:]], "stride": stride, "values": values,
-            "tensors": shapes}
+        high, wide = (size * pipeline.vae_scale_factor for size in shape[2:])
+    out = {"latents": latents, "height": high, "width": wide, "num_inference_steps": STEPS,
+           "true_cfg_scale" if kind == "QwenImagePipeline" else "guidance_scale": GUIDANCE,
+           "output_type": "pt" if name in VAES else "latent"}
+    if kind == "WanPipeline":
+        out["num_frames"] = 4 * (shape[1] - 1) + 1
+    if name not in TEXT_ENCODERS:
+        width = config.get("text_dim", config.get("joint_attention_dim"))
+        out["prompt_embeds"] = seeded("prompt", [1, TEXT_TOKENS, width])
+        if kind == "FluxPipeline":
+            out["pooled_prompt_embeds"] = seeded("pooled_prompt", [1, config["pooled_projection_dim"]])
+        else:
+            out["negative_prompt_embeds"] = seeded("negative_prompt", [1, TEXT_TOKENS, width])
+        return out
+    out["prompt"] = PROMPT
+    if kind in ("WanPipeline", "FluxPipeline"):
+        out["max_sequence_length"] = PADDED
+    if kind == "Flux2KleinPipeline":  # so short that nothing is padded
+        out["max_sequence_length"] = TEXT_TOKENS
+        out["negative_prompt_embeds"] = pipeline.encode_prompt(NEGATIVE, max_sequence_length=TEXT_TOKENS)[0]
+    elif kind != "FluxPipeline":
+        out["negative_prompt"] = NEGATIVE
+    return out
 
 
 @torch.no_grad()
 def record(name):
-    pipeline, config, scheduler_config, shape = PIPELINES[name]
-    transformer = make(config).to(torch.float32).eval()
-    shapes = fill(transformer)
-    scheduler = make(scheduler_config)
-    kind = {"WanPipeline": Wan, "FluxPipeline": Flux, "Flux2KleinPipeline": Flux2Klein, "QwenImagePipeline": QwenImage,
-            "ZImagePipeline": ZImage}[pipeline]
-    loop = kind(transformer, scheduler, shape)
+    kind, _, _, shape = PIPELINES[name]
+    encoded, passes, steps, decoded = [], [], [], []
+    pipeline, shapes = components(name, encoded)
+    pipeline.set_progress_bar_config(disable=True)
+
+    def kept(function, into):
+        def call(*args, **given):
+            out = function(*args, **given)
+            into.append(out[0])
+            return out
+        return call
+
+    pipeline.transformer.forward = kept(pipeline.transformer.forward, passes)
+    pipeline.scheduler.step = kept(pipeline.scheduler.step, steps)
+    if pipeline.vae is not None:
+        pipeline.vae.decode = kept(pipeline.vae.decode, decoded)
+    given = arguments(name, pipeline)
+    if kind == "Flux2KleinPipeline":  # the negative prompt came first
+        pipeline(**given)
+        encoded.reverse()
+    else:
+        pipeline(**given)
+    unpacked = lambda x: FluxPipeline._unpack_latents(x, shape[2] * 8, shape[3] * 8, 8) if x.dim() == 3 else x
+    first = -passes[0][0] if kind == "ZImagePipeline" else unpacked(passes[0])
+    out = {"latent_shape": shape, "seed": SEED, "steps": STEPS, "guidance_scale": GUIDANCE, "first_pass": numbers(first),
+           "latents": numbers(unpacked(steps[-1])), "tensors": shapes["transformer"]}
+    if name not in TEXT_ENCODERS:
+        out["text_tokens"] = TEXT_TOKENS
+    elif kind == "WanPipeline":
+        out["text_tokens"] = PADDED
     if name in SECOND:
-        loop.second = make(SECOND[name]).to(torch.float32).eval()
-        second_shapes = fill(loop.second)
-        loop.expanded = MORE[name]["expand_timesteps"]
-        loop.boundary = MORE[name]["boundary_ratio"] * 1000
-    latents = loop.latents
-    first = loop.one(latents, scheduler.timesteps[0])
-    for t in scheduler.timesteps:
-        latents = scheduler.step(loop.guided(latents, t), t, latents, return_dict=False)[0]
-    numbers = lambda tensor: [float(f"{x:.7g}") for x in loop.unpacked(tensor).flatten().tolist()]
-    out = {"latent_shape": shape, "text_tokens": TEXT_TOKENS, "seed": SEED, "steps": STEPS,
-           "guidance_scale": GUIDANCE, "timesteps": [float(t) for t in scheduler.timesteps],
-           "first_pass": numbers(first), "latents": numbers(latents), "tensors": shapes}
-    if name in SECOND:
-        out["transformer_2"] = second_shapes
-    if name in VAES:
-        out["pixels"] = record_pixels(name, loop.unpacked(latents))
+        out["transformer_2"] = shapes["transformer_2"]
+    for component, *_ in TEXT_ENCODERS.get(name, []):
+        (ids, rows), *other = [run[1:] for run in encoded if run[0] == component]
+        of = {"folder": component, "ids": ids, "rows": numbers(rows),
+              "tensors": {key: shape for key, shape in shapes[component].items()
+                          if "visual" not in key and "lm_head" not in key}}
+        if other:
+            of["negative_ids"] = other[0][0]
+        out.setdefault("text_encoders", []).append(of)
+    if decoded:
+        (pixels,) = decoded
+        frames = pixels.shape[2] if pixels.dim() == 5 else 1
+        stride = 53 if frames > 1 else 5  # of the pixels that a reference keeps
+        out["pixels"] = {"shape": [pixels.shape[1], frames, *pixels.shape[-2:]], "stride": stride,
+                         "values": numbers(pixels.flatten()[::stride]),
+                         "tensors": {key: shape for key, shape in shapes["vae"].items()
+                                     if key.startswith(("decoder", "post_quant", "bn"))}}
     return out
 
 
@@ -354,10 +319,9 @@ def main():
         index = {"_class_name": pipeline, "transformer": ["diffusers", transformer["_class_name"]],
                  "scheduler": ["diffusers", scheduler["_class_name"]], **MORE.get(name, {})}
         reference = record(name)
-        for component, kind, config, read in TEXT_ENCODERS.get(name, []):
+        for component, kind, config, _ in TEXT_ENCODERS.get(name, []):
             index[component] = ["transformers", kind]
             write(os.path.join(at, component, "config.json"), config)
-            reference.setdefault("text_encoders", []).append(record_text_encoder(component, kind, config, read))
         if name in VAES:
             index["vae"] = ["diffusers", VAES[name]["_class_name"]]
             write(os.path.join(at, "vae", "config.json"), VAES[name])

@@ -55,6 +55,7 @@ class ClipEncoder : public TextEncoder {
     norm_ = reader.norm("final_layer_norm", width_, eps);
   }
 
+  bool pooled() const override { return true; }
   std::vector<float> rows(std::span<const std::uint32_t> ids, ThreadPool& pool) const override {
     if (ids.size() > positions_)
       throw_user_error("{} tokens: max_position_embeddings is {}", ids.size(), positions_);

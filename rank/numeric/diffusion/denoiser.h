@@ -48,7 +48,7 @@ class Denoiser {
   // other + guidance (prompt - other), unless the family has a rule of its own.
   virtual void guide(const LatentShape& shape, float guidance, std::span<const float> other,
                      std::vector<float>& prompt) const;
-  // One pass over `latents` for each of `texts`, split.cfg of them, all of the same length: what the model
+  // One pass over `latents` for each of `texts`, split.cfg of them, of any lengths: what the model
   // predicts for each, of the shape of the latents. Collective, with equal arguments on every rank. Throws
   // UserError for sizes that it cannot take.
   virtual std::vector<std::vector<float>> forward(const LatentShape& shape, std::span<const float> latents,

@@ -91,7 +91,7 @@ class Flux : public Denoiser {
     add_to_condition(pooled_text_(text.pooled, pool));
     activate(TowerActivation::kSilu, condition.data(), width_);
 
-    const JointSequence sequence{shape, text.tokens};
+    const JointSequence sequence{shape, tokens_of(texts)};
     std::vector<JointTokens> tokens(ranks.local());
     PerRank x(ranks.local());
     for (std::uint32_t i = 0; i < ranks.local(); ++i) {

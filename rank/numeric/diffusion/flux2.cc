@@ -126,7 +126,7 @@ class Flux2 : public Denoiser {
     }
     activate(TowerActivation::kSilu, condition.data(), width_);
 
-    const JointSequence sequence{shape, texts.front().tokens};
+    const JointSequence sequence{shape, tokens_of(texts)};
     std::vector<JointTokens> tokens(ranks.local());
     PerRank x(ranks.local());
     for (std::uint32_t i = 0; i < ranks.local(); ++i) {

@@ -9,6 +9,10 @@
 
 namespace tpsim::rank {
 
+SequenceRanks::OfPrompts tokens_of(std::span<const TextEmbeddings> texts) {
+  return {texts.front().tokens, texts.back().tokens};
+}
+
 Rows rows_of(const Rows& rows, std::uint32_t width, const Share& share) {
   const auto first = rows.begin() + static_cast<std::ptrdiff_t>(share.first) * width;
   return {first, first + static_cast<std::ptrdiff_t>(share.count) * width};
@@ -22,18 +26,19 @@ Rows headed(const TowerLinear& linear, const Rows& norm, float eps, const Rows& 
   return out;
 }
 
-JointSequence::JointSequence(const LatentShape& shape, std::uint32_t text)
+JointSequence::JointSequence(const LatentShape& shape, const SequenceRanks::OfPrompts& text)
     : shape_(shape), text_(text), grid_{1, shape[2] / 2, shape[3] / 2} {
   if (shape[1] != 1)
     throw_user_error("--latent-size: the transformer makes images, of 1 frame, and not of {}", shape[1]);
 }
 
 JointTokens JointSequence::tokens(std::uint32_t i, const SequenceRanks& ranks) const {
-  const Share share = ranks.tokens(i, count());
+  const std::uint32_t prompt = ranks.prompt(i), text = text_[prompt];
+  const Share share = ranks.tokens(i, count(prompt));
   JointTokens out;
-  out.text.first = std::min(share.first, text_);
-  out.text.count = std::min(share.first + share.count, text_) - out.text.first;
-  out.image = {std::max(share.first, text_) - text_, share.count - out.text.count};
+  out.text.first = std::min(share.first, text);
+  out.text.count = std::min(share.first + share.count, text) - out.text.first;
+  out.image = {std::max(share.first, text) - text, share.count - out.text.count};
   return out;
 }
 
@@ -62,8 +67,8 @@ std::vector<std::vector<float>> JointSequence::finish(const TowerLinear& norm, c
 
 std::vector<std::vector<float>> JointSequence::unpatched(const PerRank& rows, SequenceRanks& ranks) const {
   std::vector<std::vector<float>> out;
-  for (const Rows& all : ranks.gather(rows, count(), 4 * shape_[0])) {
-    std::size_t from = std::size_t{text_} * 4 * shape_[0];
+  for (const Rows& all : ranks.gather(rows, {count(0), count(1)}, 4 * shape_[0])) {
+    std::size_t from = std::size_t{text_[out.size()]} * 4 * shape_[0];
     std::vector<float>& latents = out.emplace_back(elements(shape_));
     for_patches(shape_, kJointPatch, grid_, {0, grid_[1] * grid_[2]},
                 [&](std::uint32_t, std::uint32_t, std::size_t at) { latents[at] = all[from++]; });

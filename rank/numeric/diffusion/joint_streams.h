@@ -27,6 +27,8 @@ std::vector<T> concatenated(std::vector<T> a, const std::vector<T>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
+// How many tokens one or two prompts have.
+SequenceRanks::OfPrompts tokens_of(std::span<const TextEmbeddings> texts);
 // Those of a share, of rows of `width`.
 Rows rows_of(const Rows& rows, std::uint32_t width, const Share& share);
 // q or k of all heads, each by its root mean square; `norm` has the size of a head.
@@ -41,10 +43,10 @@ struct JointTokens {
 class JointSequence {
  public:
   // Throws UserError naming --latent-size unless it is an image's.
-  JointSequence(const LatentShape& shape, std::uint32_t text);
+  JointSequence(const LatentShape& shape, const SequenceRanks::OfPrompts& text);
 
   const attention::GridSize& grid() const { return grid_; }
-  std::uint32_t count() const { return text_ + grid_[1] * grid_[2]; }
+  std::uint32_t count(std::uint32_t prompt) const { return text_[prompt] + grid_[1] * grid_[2]; }
   // Of local rank i, without turns.
   JointTokens tokens(std::uint32_t i, const SequenceRanks& ranks) const;
   // Rows of 4 x channels.
@@ -59,7 +61,7 @@ class JointSequence {
 
  private:
   LatentShape shape_;
-  std::uint32_t text_;
+  SequenceRanks::OfPrompts text_;
   attention::GridSize grid_;
 };
 

@@ -95,7 +95,7 @@ class QwenImage : public Denoiser {
     Rows condition = time_(sinusoids(timestep, kJointTimeSize), pool);
     activate(TowerActivation::kSilu, condition.data(), width_);
 
-    const JointSequence sequence(shape, texts.front().tokens);
+    const JointSequence sequence(shape, tokens_of(texts));
     const auto rows = static_cast<std::int32_t>(sequence.grid()[1]),
                columns = static_cast<std::int32_t>(sequence.grid()[2]);
     std::vector<JointTokens> tokens(ranks.local());

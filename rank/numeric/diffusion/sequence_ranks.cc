@@ -37,14 +37,14 @@ Share SequenceRanks::ring_share(std::uint32_t ring, std::uint32_t count) const {
 
 // From [own tokens, all heads] to [tokens of the ring place, own heads]: one message for all of `parts`,
 // whose results lie one behind the other.
-void SequenceRanks::exchange_heads(const Call& call, std::uint32_t count,
-                                   const std::vector<const PerRank*>& parts, PerRank& heads) {
+void SequenceRanks::exchange_heads(const Call& call, const std::vector<const PerRank*>& parts,
+                                   PerRank& heads) {
   const std::uint32_t degree = split_.ulysses, ranks = collectives_.tp_size();
   const std::size_t all = std::size_t{call.heads} * call.dim, mine = all / degree;
   Collectives::Messages sent(local(), std::vector<std::vector<float>>(ranks)), received;
   for (std::uint32_t i = 0; i < local(); ++i) {
     const std::uint32_t rank = collectives_.first_rank() + i, group = rank - rank % degree;
-    const std::uint32_t own = tokens(i, count).count;
+    const std::uint32_t own = tokens(i, call.count(prompt(i))).count;
     for (std::uint32_t peer = 0; peer < degree; ++peer) {
       std::vector<float>& message = sent[i][group + peer];
       for (const PerRank* const part : parts) {
@@ -110,7 +110,7 @@ void SequenceRanks::attend_rank(const Call& call, std::uint32_t count, const std
 
 // Hop after hop every rank meets the keys and values that it has with its queries, and sends them on to the
 // one before it.
-void SequenceRanks::attend_ring(const Call& call, std::uint32_t count, const PerRank& heads, PerRank& out) {
+void SequenceRanks::attend_ring(const Call& call, const PerRank& heads, PerRank& out) {
   const std::uint32_t own = call.heads / split_.ulysses;
   const std::size_t width = std::size_t{own} * call.dim;
   std::vector<std::vector<attention::SoftmaxPart>> sums(local(), std::vector<attention::SoftmaxPart>(own));
@@ -119,14 +119,14 @@ void SequenceRanks::attend_ring(const Call& call, std::uint32_t count, const Per
   std::vector<std::uint32_t> places(local());
   for (std::uint32_t i = 0; i < local(); ++i) {
     places[i] = (collectives_.first_rank() + i) % split_.sequence() / split_.ulysses;
-    queries[i] = ring_share(places[i], count);
+    queries[i] = ring_share(places[i], call.count(prompt(i)));
     passing[i].assign(heads[i].begin() + static_cast<std::ptrdiff_t>(queries[i].count * width),
                       heads[i].end());
     for (attention::SoftmaxPart& sum : sums[i]) sum.clear(queries[i].count, call.dim);
   }
   for (std::uint32_t hop = 0; hop < split_.ring; ++hop) {
     for (std::uint32_t i = 0; i < local(); ++i) {
-      const std::uint32_t keys = ring_share((places[i] + hop) % split_.ring, count).count;
+      const std::uint32_t keys = ring_share((places[i] + hop) % split_.ring, call.count(prompt(i))).count;
       if (keys == 0 || queries[i].count == 0) continue;
       const float* const kv = passing[i].data();
       pool_.parallel_for(own, [&](std::uint32_t head, std::uint32_t) {
@@ -169,22 +169,22 @@ void SequenceRanks::attend(const Call& call, const PerRank& q, const PerRank& k,
   if (call.heads % split_.ulysses != 0)
     throw_user_error("--ulysses-degree {}: does not divide the {} heads of the transformer", split_.ulysses,
                      call.heads);
-  if (call.text > 0 && attention_.backend->select != nullptr)
+  if (call.text[0] > 0 && attention_.backend->select != nullptr)
     throw_user_error(
         "--attention-backends {}: chooses among the tokens of videos, and is not computed where text "
         "is among them",
         attention_.backend->name);
-  const std::uint32_t count = call.text + call.grid[0] * call.grid[1] * call.grid[2];
   PerRank heads, results(local());
-  exchange_heads(call, count, {&q, &k, &v}, heads);
+  exchange_heads(call, {&q, &k, &v}, heads);
   const std::size_t width = std::size_t{call.heads / split_.ulysses} * call.dim;
   if (split_.ring == 1) {
     for (std::uint32_t i = 0; i < local(); ++i) {
+      const std::uint32_t count = call.count(prompt(i));
       results[i].resize(count * width);
       attend_rank(call, count, heads[i], results[i].data(), pairs_);
     }
   } else {
-    attend_ring(call, count, heads, results);
+    attend_ring(call, heads, results);
   }
   // Back: each Ulysses rank gets its tokens of all heads.
   const std::uint32_t degree = split_.ulysses;
@@ -193,7 +193,7 @@ void SequenceRanks::attend(const Call& call, const PerRank& q, const PerRank& k,
     const std::uint32_t rank = collectives_.first_rank() + i, group = rank - rank % degree;
     const float* at = results[i].data();
     for (std::uint32_t peer = 0; peer < degree; ++peer) {
-      const std::size_t size = share(group + peer, count).count * width;
+      const std::size_t size = share(group + peer, call.count(prompt(i))).count * width;
       sent[i][group + peer].assign(at, at + size);
       at += size;
     }
@@ -202,7 +202,7 @@ void SequenceRanks::attend(const Call& call, const PerRank& q, const PerRank& k,
   out.assign(local(), {});
   for (std::uint32_t i = 0; i < local(); ++i) {
     const std::uint32_t rank = collectives_.first_rank() + i, group = rank - rank % degree;
-    const std::uint32_t own = tokens(i, count).count;
+    const std::uint32_t own = tokens(i, call.count(prompt(i))).count;
     out[i].resize(own * width * degree);
     for (std::uint32_t t = 0; t < own; ++t) {
       for (std::uint32_t peer = 0; peer < degree; ++peer)
@@ -212,9 +212,10 @@ void SequenceRanks::attend(const Call& call, const PerRank& q, const PerRank& k,
   }
 }
 
-std::vector<std::vector<float>> SequenceRanks::gather(const PerRank& parts, std::uint32_t count,
+std::vector<std::vector<float>> SequenceRanks::gather(const PerRank& parts, const OfPrompts& counts,
                                                       std::uint32_t width) {
-  const std::size_t each = std::size_t{ceil_div(count, split_.sequence())} * width;
+  const std::uint32_t most = *std::max_element(counts.begin(), counts.begin() + split_.cfg);
+  const std::size_t each = std::size_t{ceil_div(most, split_.sequence())} * width;
   PerRank padded = parts;
   std::vector<const float*> views;
   for (std::vector<float>& part : padded) {
@@ -224,9 +225,11 @@ std::vector<std::vector<float>> SequenceRanks::gather(const PerRank& parts, std:
   std::vector<float> all(each * collectives_.tp_size());
   collectives_.all_gather(views, 1, static_cast<std::uint32_t>(each), all.data());
   std::vector<std::vector<float>> out(split_.cfg);
-  for (std::uint32_t prompt = 0; prompt < split_.cfg; ++prompt) {
-    const float* const from = all.data() + prompt * each * split_.sequence();
-    out[prompt].assign(from, from + std::size_t{count} * width);  // padding is at the end
+  for (std::uint32_t rank = 0; rank < split_.ranks(); ++rank) {
+    const std::uint32_t prompt = rank / split_.sequence();
+    const float* const from = all.data() + rank * each;
+    out[prompt].insert(out[prompt].end(), from,
+                       from + std::size_t{share(rank, counts[prompt]).count} * width);
   }
   return out;
 }

@@ -7,6 +7,7 @@
 // divide, the last ranks have fewer, whose padding nobody computes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -45,13 +46,15 @@ class SequenceRanks {
   std::uint32_t prompt(std::uint32_t i) const { return (collectives_.first_rank() + i) / split_.sequence(); }
   Share tokens(std::uint32_t i, std::uint32_t count) const;
 
+  using OfPrompts = std::array<std::uint32_t, 2>;  // without guidance in parallel the first alone
   // Per local rank q, k, v and out, [its tokens, heads x dim]. Throws UserError naming --ulysses-degree where
   // it does not divide the heads.
   struct Call {
     std::uint32_t heads = 0, dim = 0;
     attention::GridSize grid{};
-    std::uint32_t text = 0;  // tokens in front of the grid's (joint attention), shared out with them
+    OfPrompts text{};  // tokens in front of the grid's (joint attention), shared out with them
     std::uint32_t layer = 0;
+    std::uint32_t count(std::uint32_t prompt) const { return text[prompt] + grid[0] * grid[1] * grid[2]; }
   };
   using PerRank = std::vector<std::vector<float>>;
   void attend(const Call& call, const PerRank& q, const PerRank& k, const PerRank& v, PerRank& out);
@@ -60,7 +63,7 @@ class SequenceRanks {
   void at_step(std::uint32_t step) { step_ = step; }
 
   // Of each prompt all tokens, on every rank: parts[i] [its tokens, width], result [prompt][count, width].
-  std::vector<std::vector<float>> gather(const PerRank& parts, std::uint32_t count, std::uint32_t width);
+  std::vector<std::vector<float>> gather(const PerRank& parts, const OfPrompts& counts, std::uint32_t width);
 
   // What the local ranks have computed of their self-attention.
   const KeptPairs& pairs() const { return pairs_; }
@@ -69,11 +72,10 @@ class SequenceRanks {
   Share share(std::uint32_t rank, std::uint32_t count) const;
   // Tokens of ring place `ring`, those of all its Ulysses ranks.
   Share ring_share(std::uint32_t ring, std::uint32_t count) const;
-  void exchange_heads(const Call& call, std::uint32_t count, const std::vector<const PerRank*>& parts,
-                      PerRank& heads);
+  void exchange_heads(const Call& call, const std::vector<const PerRank*>& parts, PerRank& heads);
   void attend_rank(const Call& call, std::uint32_t count, const std::vector<float>& heads, float* out,
                    KeptPairs& pairs) const;
-  void attend_ring(const Call& call, std::uint32_t count, const PerRank& heads, PerRank& out);
+  void attend_ring(const Call& call, const PerRank& heads, PerRank& out);
 
   SequenceSplit split_;
   SelfAttention attention_;

@@ -26,6 +26,8 @@ class TextEncoder {
   // pipeline drops; of CLIP [width], of them all. REQUIRES: ids is not empty. Throws UserError for a token
   // beyond the vocabulary, and for too many or too few.
   virtual std::vector<float> rows(std::span<const std::uint32_t> ids, ThreadPool& pool) const = 0;
+  // Whether they are one, of the prompt as a whole.
+  virtual bool pooled() const { return false; }
 };
 
 struct TextEncoderFamily {

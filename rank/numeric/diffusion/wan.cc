@@ -134,7 +134,7 @@ class Wan : public Denoiser {
           product(proj_out_, modulated(x[i], width_, eps_, table.data(), table.data() + width_), pool);
     }
     std::vector<std::vector<float>> out;
-    for (const std::vector<float>& rows : ranks.gather(results, count, proj_out_.weight.n()))
+    for (const std::vector<float>& rows : ranks.gather(results, {count, count}, proj_out_.weight.n()))
       out.push_back(from_patches(shape, grid, rows));
     return out;
   }

@@ -115,28 +115,31 @@ class ZImage : public Denoiser {
     ThreadPool& pool = ranks.pool();
     Rows condition = time_(sinusoids((1000 - timestep) / 1000 * time_scale_, kTimeSize), pool);
     // The image's padding lies before it, where tokens in front of the grid are.
-    const std::uint32_t text = texts.front().tokens + padding(texts.front().tokens);
-    const attention::GridSize grid = JointSequence(shape, 0).grid();
+    SequenceRanks::OfPrompts text = tokens_of(texts);
+    for (std::uint32_t& tokens : text) tokens += padding(tokens);
+    const attention::GridSize grid = JointSequence(shape, {}).grid();
     const std::uint32_t pads = padding(grid[1] * grid[2]);
-    const JointSequence image(shape, pads), whole(shape, text + pads);
+    const JointSequence image(shape, {pads, pads}), whole(shape, {text[0] + pads, text[1] + pads});
 
-    Turns text_turns;
-    for (std::uint32_t t = 0; t < text; ++t)
-      text_turns.push_back(rotation({static_cast<std::int32_t>(t) + 1, 0, 0}, axes_));
-    const Turns image_turns = concatenated(
-        Turns(pads, rotation({}, axes_)),
-        rotations({0, grid[1] * grid[2]}, grid, axes_, {static_cast<std::int32_t>(text) + 1, 0, 0}));
+    std::array<Turns, 2> text_turns, image_turns;
+    for (std::size_t prompt = 0; prompt < text.size(); ++prompt) {
+      for (std::uint32_t t = 0; t < text[prompt]; ++t)
+        text_turns[prompt].push_back(rotation({static_cast<std::int32_t>(t) + 1, 0, 0}, axes_));
+      image_turns[prompt] = concatenated(Turns(pads, rotation({}, axes_)),
+                                         rotations({0, grid[1] * grid[2]}, grid, axes_,
+                                                   {static_cast<std::int32_t>(text[prompt]) + 1, 0, 0}));
+    }
     const std::vector<Rows> images =
-        ranks.gather(refined_image(latents, condition, image, image_turns, ranks), image.count(), width_);
-    const Turns turns = concatenated(text_turns, image_turns);
+        ranks.gather(refined_image(latents, condition, image, image_turns, ranks),
+                     {image.count(0), image.count(1)}, width_);
     std::vector<Rows> refined(texts.size());  // the same on each rank: once for those of a process
     PerRank x(ranks.local());
     std::vector<Turns> own(ranks.local());
     for (std::uint32_t i = 0; i < ranks.local(); ++i) {
       const std::uint32_t prompt = ranks.prompt(i);
-      const Share share = ranks.tokens(i, whole.count());
-      if (refined[prompt].empty()) refined[prompt] = refined_text(texts[prompt], text_turns, pool);
-      own[i] = turns_of(turns, share);
+      const Share share = ranks.tokens(i, whole.count(prompt));
+      if (refined[prompt].empty()) refined[prompt] = refined_text(texts[prompt], text_turns[prompt], pool);
+      own[i] = turns_of(concatenated(text_turns[prompt], image_turns[prompt]), share);
       x[i] = rows_of(concatenated(refined[prompt], images[prompt]), width_, share);
     }
     for (const Block& block : blocks_) forward_block(block, condition, whole, own, x, ranks);
@@ -256,11 +259,11 @@ class ZImage : public Denoiser {
 
   // Of each rank its tokens of the image, padding first.
   PerRank refined_image(std::span<const float> latents, const Rows& condition, const JointSequence& image,
-                        const Turns& all, SequenceRanks& ranks) const {
+                        const std::array<Turns, 2>& all, SequenceRanks& ranks) const {
     PerRank x(ranks.local());
     std::vector<Turns> turns(ranks.local());
     for (std::uint32_t i = 0; i < ranks.local(); ++i) {
-      turns[i] = turns_of(all, ranks.tokens(i, image.count()));
+      turns[i] = turns_of(all[ranks.prompt(i)], ranks.tokens(i, image.count(ranks.prompt(i))));
       const JointTokens tokens = image.tokens(i, ranks);
       for (std::uint32_t t = 0; t < tokens.text.count; ++t)
         x[i] = concatenated(std::move(x[i]), image_padding_);

@@ -115,8 +115,9 @@ class Pipelines(Numeric):
             self.assertLess(row[3], 0.1)
 
     def test_text_encoders(self):
-        for name, encoders in (("wan", {"text_encoder": 17}), ("flux", {"text_encoder": 17, "text_encoder_2": 17}),
-                               ("flux2-klein", {"text_encoder": 17}), ("z-image", {"text_encoder": 17}), ("qwen-image", {"text_encoder": 51})):
+        for name, encoders in (("wan", {"text_encoder": 16}), ("flux", {"text_encoder": 20, "text_encoder_2": 22}),
+                               ("flux2-klein", {"text_encoder": 7}), ("z-image", {"text_encoder": 20}),
+                               ("qwen-image", {"text_encoder": 70})):
             folder = self.pipeline(name)
             path = os.path.join(folder, "reference.json")
             flags = ["--reference", path, "--attention-backends", "fa", "--num-gpus", "1"]
@@ -134,12 +135,13 @@ class Pipelines(Numeric):
             self.assertEqual(self.last_line, "A text encoder disagrees.")
 
     def test_a_wrong_reference_disagrees(self):
-        for values in (lambda wrong: wrong["latents"], lambda wrong: wrong["pixels"]["values"]):
+        for values, more in ((lambda wrong: wrong["latents"], 0.01), (lambda wrong: wrong["pixels"]["values"], 0.01),
+                             (lambda wrong: wrong["text_encoders"][0]["negative_ids"], -1)):
             folder = self.pipeline("z-image")
             path = os.path.join(folder, "reference.json")
             with open(path) as file:
                 wrong = json.load(file)
-            values(wrong)[17] += 0.01
+            values(wrong)[5] += more
             with open(path, "w") as file:
                 json.dump(wrong, file)
             self.rows(folder, "--reference", path, "--attention-backends", "fa", "--num-gpus", "1", status=1)
@@ -159,6 +161,21 @@ class Pipelines(Numeric):
                 folder = self.pipeline(name, **changes)
                 self.refuse(folder, words, "--reference", os.path.join(folder, "reference.json"), "--num-gpus", "1",
                             "--attention-backends", "fa")
+
+    def test_prompts_that_the_transformer_cannot_read_are_refused(self):
+        for name, change, words in (
+                ("z-image", lambda of: of["text_encoders"][0].pop("negative_ids"), "no \"negative_ids\""),
+                ("flux", lambda of: of["text_encoders"].pop(0), "22 rows and 0 pooled numbers"),
+                ("flux", lambda of: of["text_encoders"].pop(1), "0 rows and 24 pooled numbers"),
+                ("wan", lambda of: of.update(text_tokens=9), "at most 9 times 24")):
+            with self.subTest(name=name, words=words):
+                folder = self.pipeline(name)
+                of = json.loads(json.dumps(reference(name)))
+                change(of)
+                path = os.path.join(folder, "reference.json")
+                with open(path, "w") as file:
+                    json.dump(of, file)
+                self.refuse(folder, words, "--reference", path, "--num-gpus", "1")
 
     def test_vaes_that_are_not_computed_are_refused(self):
         for name, changes, words in (("z-image", {"_class_name": "AutoencoderDC"}, "AutoencoderKLWan or AutoencoderKLQwenImage"),

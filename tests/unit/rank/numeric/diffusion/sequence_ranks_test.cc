@@ -67,7 +67,7 @@ Attended attend(const SequenceSplit& split, const SelfAttention& attention) {
     v[i] = part("v");
   }
   ranks.attend({.heads = kHeads, .dim = kDim, .grid = kGrid}, q, k, v, out);
-  const auto prompts = ranks.gather(out, kTokens, kWidth);
+  const auto prompts = ranks.gather(out, {kTokens, kTokens}, kWidth);
   for (const std::vector<float>& prompt : prompts) EXPECT_EQ(prompt, prompts.front());
   return {prompts.front(), ranks.pairs()};
 }
