@@ -94,4 +94,14 @@ LoopReference read_loop_reference(const std::string& path, std::uint32_t channel
   return out;
 }
 
+double relative_difference(const std::vector<float>& values, const std::vector<float>& wanted) {
+  double most = 0, largest = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const double apart = std::abs(static_cast<double>(values[i]) - wanted[i]);
+    most = std::isnan(apart) ? INFINITY : std::max(most, apart);
+    largest = std::max(largest, std::abs(static_cast<double>(wanted[i])));
+  }
+  return largest > 0 ? most / largest : most;
+}
+
 }  // namespace tpsim::launch

@@ -52,4 +52,7 @@ struct LoopReference {
 // Throws UserError naming --reference.
 LoopReference read_loop_reference(const std::string& path, std::uint32_t channels);
 
+// The largest difference, over the largest of `wanted`; infinite where one is no number. REQUIRES: as many.
+double relative_difference(const std::vector<float>& values, const std::vector<float>& wanted);
+
 }  // namespace tpsim::launch

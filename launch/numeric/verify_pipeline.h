@@ -21,16 +21,23 @@ namespace tpsim::launch {
 struct ComputedPipeline {
   std::string class_name;
   bool distilled = false;  // guidance makes no second pass, whatever the transformer
-  std::unique_ptr<rank::Denoiser> denoiser;
-  std::unique_ptr<rank::Denoiser> second;  // for timesteps below `boundary`, where there are two
+  struct Transformers {
+    std::unique_ptr<rank::Denoiser> first;
+    std::unique_ptr<rank::Denoiser> second;  // for timesteps below `boundary`, where there are two
+  };
+  Transformers whole;
+  Transformers cut;  // over `tp_size` ranks, where it is not 1
+  std::uint32_t tp_size = 1;
   float boundary = 0;
+  const rank::Denoiser& denoiser() const { return *whole.first; }
   std::unique_ptr<rank::ImageDecoder> decoder;  // none until load_decoder()
   rank::Json scheduler;
   std::string scheduler_path;
 };
 // `dummy`: seeded weights (rank/weights/dummy_weights.h) instead of the folder's. Throws UserError naming
 // --model-path and what is missing, or the file with what is not computed.
-ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy = false);
+ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy = false,
+                                        std::uint32_t tp_size = 1);
 // The VAE's, for `reference`. Throws UserError as above, and naming --reference where it is of other pixels.
 void load_decoder(const std::string& folder, const LoopReference& reference, bool dummy,
                   ComputedPipeline& pipeline);
@@ -68,8 +75,9 @@ struct EncodedPrompt {
   rank::GuidedPrompt prompt;
   std::vector<double> differences;  // of each encoder's rows from the recorded ones, over the largest
 };
-// Throws UserError naming the component's config.json or the reference.
+// In every process: each pipeline.tp_size ranks cut them, as SGLang has a group do it. Throws UserError
+// naming the component's config.json or the reference.
 EncodedPrompt encode_prompt(const std::string& folder, const ComputedPipeline& pipeline,
-                            const LoopReference& reference, bool dummy);
+                            const LoopReference& reference, bool dummy, rank::MpiSession& session);
 
 }  // namespace tpsim::launch

@@ -25,6 +25,7 @@ struct VerifyPipelineArgs {
   std::string model_path, reference, latent_size, load_format = "auto";
   std::vector<std::string> backends;
   std::optional<std::uint32_t> num_gpus, ulysses, ring;
+  std::uint32_t tp_size = 1;
   std::optional<bool> cfg_parallel;
   SplitPlan plan;
   double guidance = 5, tolerance = 1e-4;
@@ -59,6 +60,8 @@ void declare_pipeline_flags(FlagSet& flags, VerifyPipelineArgs& args) {
   flags.add_value("--num-gpus", "N",
                   "ranks (default: processes of mpirun, or 8): 1, 2, 4 ... up to it without mpirun",
                   count(args.num_gpus, 1, kMostGpus));
+  flags.add_value("--tp-size", "N", "that share each layer's weights, of encoders, too (default 1)",
+                  count(args.tp_size, 1, kMostGpus));
   flags.add_value("--ulysses-degree", "N", "that share heads (default: all that fit)",
                   count(args.ulysses, 1, kMostGpus));
   flags.add_value("--ring-degree", "N", "that pass keys and values round (default: all that fit)",
@@ -93,13 +96,14 @@ std::array<std::uint32_t, 3> read_latent_size(const std::string& value) {
 void add_splits(const VerifyPipelineArgs& args, std::uint32_t ranks, bool guided,
                 std::vector<rank::SequenceSplit>& splits) {
   for (std::uint32_t cfg = 1; cfg <= (guided ? 2U : 1U); ++cfg) {
-    if (ranks % cfg != 0 || (args.cfg_parallel && *args.cfg_parallel != (cfg == 2))) continue;
-    for (std::uint32_t ring = 1; ring <= ranks / cfg; ++ring) {
-      const std::uint32_t ulysses = ranks / cfg / ring;
-      if (cfg * ring * ulysses != ranks || args.ring.value_or(ring) != ring ||
+    const std::uint32_t others = cfg * args.tp_size;
+    if (ranks % others != 0 || (args.cfg_parallel && *args.cfg_parallel != (cfg == 2))) continue;
+    for (std::uint32_t ring = 1; ring <= ranks / others; ++ring) {
+      const std::uint32_t ulysses = ranks / others / ring;
+      if (others * ring * ulysses != ranks || args.ring.value_or(ring) != ring ||
           args.ulysses.value_or(ulysses) != ulysses)
         continue;
-      splits.push_back({.cfg = cfg, .ring = ring, .ulysses = ulysses});
+      splits.push_back({.cfg = cfg, .ring = ring, .ulysses = ulysses, .tp = args.tp_size});
     }
   }
 }
@@ -107,9 +111,9 @@ void add_splits(const VerifyPipelineArgs& args, std::uint32_t ranks, bool guided
 std::string difference_text(double difference) { return fmt::format("{:.2e}", difference); }
 
 void print_pipeline_row(const PipelineRow& row, double tolerance) {
-  const auto& [cfg, ring, ulysses] = row.split;
-  std::string line =
-      fmt::format("{:>5} {:>4} {:>5} {:>8}  {:<18}", row.split.ranks(), cfg, ring, ulysses, row.backend);
+  const auto& [cfg, ring, ulysses, tp] = row.split;
+  std::string line = fmt::format("{:>5} {:>3} {:>4} {:>5} {:>8}  {:<18}", row.split.ranks(), tp, cfg, ring,
+                                 ulysses, row.backend);
   if (!row.refused.empty()) {
     line += fmt::format(" cannot: {}", row.refused);
   } else {
@@ -126,15 +130,15 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
   if (args.model_path.empty())
     throw_user_error("--model-path: is required, a folder with a model_index.json");
   const bool dummy = args.load_format == "dummy";
-  ComputedPipeline pipeline = load_computed_pipeline(args.model_path, dummy);
+  ComputedPipeline pipeline = load_computed_pipeline(args.model_path, dummy, args.tp_size);
   SplitPlan& plan = args.plan;
   plan.size.guidance = static_cast<float>(args.guidance);
   if (!args.latent_size.empty()) plan.size.latents = read_latent_size(args.latent_size);
   if (!args.reference.empty())
-    plan.reference = read_loop_reference(args.reference, pipeline.denoiser->channels());
+    plan.reference = read_loop_reference(args.reference, pipeline.denoiser().channels());
   std::vector<double> encoded;  // how far each text encoder is off
   if (plan.reference && !plan.reference->encoders.empty()) {
-    EncodedPrompt made = encode_prompt(args.model_path, pipeline, *plan.reference, dummy);
+    EncodedPrompt made = encode_prompt(args.model_path, pipeline, *plan.reference, dummy, session);
     plan.prompt = std::move(made.prompt);
     encoded = std::move(made.differences);
   }
@@ -154,7 +158,7 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
     }
   }
   const float guidance = plan.reference ? plan.reference->size.guidance : plan.size.guidance;
-  const bool guided = pipeline.denoiser->guided(guidance);
+  const bool guided = pipeline.denoiser().guided(guidance);
   if (guided && pipeline.distilled)
     throw_user_error(
         "--guidance-scale {:g}: the pipeline is distilled (is_distilled of its model_index.json) and makes "
@@ -166,6 +170,8 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
         "the model is given it as an input)");
   const bool many = session.num_processes() > 1;
   const std::uint32_t most = args.num_gpus.value_or(many ? session.num_processes() : 8);
+  if (most % args.tp_size != 0)
+    throw_user_error("--num-gpus {}: must be divisible by --tp-size {}", most, args.tp_size);
   for (std::uint32_t ranks = many ? most : 1; ranks < most; ranks *= 2)
     add_splits(args, ranks, guided, plan.splits);
   add_splits(args, most, guided, plan.splits);
@@ -177,9 +183,9 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
   const auto rows = verify_pipeline(pipeline, plan, session, [&](const PipelineRow& row) {
     if (!speaks) return;
     if (!headed)
-      print(fmt::format("{:>5} {:>4} {:>5} {:>8}  {:<18} {:>8}  {:>10}  {:>10}{}\n", "ranks", "cfg", "ring",
-                        "ulysses", "backend", "kept", "from dense", plan.reference ? "reference" : "",
-                        pipeline.decoder ? "      pixels" : ""));
+      print(fmt::format("{:>5} {:>3} {:>4} {:>5} {:>8}  {:<18} {:>8}  {:>10}  {:>10}{}\n", "ranks", "tp",
+                        "cfg", "ring", "ulysses", "backend", "kept", "from dense",
+                        plan.reference ? "reference" : "", pipeline.decoder ? "      pixels" : ""));
     headed = true;
     print_pipeline_row(row, args.tolerance);
   });

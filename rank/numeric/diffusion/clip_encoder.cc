@@ -56,7 +56,8 @@ class ClipEncoder : public TextEncoder {
   }
 
   bool pooled() const override { return true; }
-  std::vector<float> rows(std::span<const std::uint32_t> ids, ThreadPool& pool) const override {
+  std::vector<float> rows(std::span<const std::uint32_t> ids, Collectives& /*ranks*/,
+                          ThreadPool& pool) const override {
     if (ids.size() > positions_)
       throw_user_error("{} tokens: max_position_embeddings is {}", ids.size(), positions_);
     const auto count = static_cast<std::uint32_t>(ids.size());
@@ -99,7 +100,7 @@ class ClipEncoder : public TextEncoder {
 };
 
 std::unique_ptr<TextEncoder> load_clip(const ConfigReader& config, const TensorSource& source,
-                                       const std::string& pipeline) {
+                                       const std::string& pipeline, const Collectives& /*ranks*/) {
   if (pipeline != "FluxPipeline")
     throw_user_error(
         "{}: key \"model_type\" is clip_text_model, which is computed of a FluxPipeline alone, "

@@ -59,18 +59,22 @@ class Denoiser {
 
 struct DenoiserFamily {
   std::string_view class_name;  // _class_name of transformer/config.json
-  // Throws UserError where a tensor is missing or misshaped, or the config asks for what is not computed.
-  std::unique_ptr<Denoiser> (*load)(const ConfigReader& config, const TensorSource& source);
+  // For splits of this tp. Throws UserError where a tensor is missing or misshaped, the config asks for what
+  // is not computed, or --tp-size does not divide what is cut.
+  std::unique_ptr<Denoiser> (*load)(const ConfigReader& config, const TensorSource& source,
+                                    std::uint32_t tp_size);
 };
 
-// The `load` of a family whose class takes these two.
+// The `load` of a family whose class takes these three.
 template <typename Family>
-std::unique_ptr<Denoiser> make_denoiser(const ConfigReader& config, const TensorSource& source) {
-  return std::make_unique<Family>(config, source);
+std::unique_ptr<Denoiser> make_denoiser(const ConfigReader& config, const TensorSource& source,
+                                        std::uint32_t tp_size) {
+  return std::make_unique<Family>(config, source, tp_size);
 }
 
 // `config`: transformer/config.json. Throws UserError naming the file for a class that is not computed, and
 // as DenoiserFamily::load.
-std::unique_ptr<Denoiser> load_denoiser(const ConfigReader& config, const TensorSource& source);
+std::unique_ptr<Denoiser> load_denoiser(const ConfigReader& config, const TensorSource& source,
+                                        std::uint32_t tp_size);
 
 }  // namespace tpsim::rank

@@ -28,6 +28,46 @@ std::vector<float> modulated(const std::vector<float>& x, std::uint32_t width, f
   return out;
 }
 
+namespace {
+
+// Of each piece the part of shard `rank`.
+std::vector<Share> parts_of(CutReader::Pieces pieces, std::uint32_t all, const Split& split) {
+  if (pieces.empty()) pieces = {{0, all}};
+  for (Share& piece : pieces) {
+    const Share part = share_of(piece.count, split);
+    piece = {piece.first + part.first, part.count};
+  }
+  return pieces;
+}
+
+}  // namespace
+
+CutLinear CutReader::columns(const std::string& name, std::uint32_t outputs, std::uint32_t inputs,
+                             const Pieces& pieces) const {
+  CutLinear out;
+  for (std::uint32_t rank = 0; rank < tp_size; ++rank) {
+    std::vector<OutputSlice> slices;
+    for (const Share& part : parts_of(pieces, outputs, {tp_size, rank}))
+      slices.push_back({name, outputs, part});
+    out.shards.push_back(reader.columns(slices, {inputs}, bias));
+  }
+  return out;
+}
+
+CutLinear CutReader::rows(const std::string& name, std::uint32_t outputs, std::uint32_t inputs,
+                          const Pieces& pieces) const {
+  CutLinear out;
+  for (std::uint32_t rank = 0; rank < tp_size; ++rank)
+    out.shards.push_back(reader.rows(name, outputs, inputs, parts_of(pieces, inputs, {tp_size, rank})));
+  if (bias) out.bias = reader.tensor(name + ".bias", {outputs});
+  return out;
+}
+
+void refuse_uncut(std::uint32_t tp_size, std::uint32_t count, const char* key, const std::string& where) {
+  if (count % tp_size != 0)
+    throw_user_error("--tp-size {}: does not divide {} of {}, {}", tp_size, key, where, count);
+}
+
 std::vector<float> product(const TowerLinear& linear, const std::vector<float>& x, ThreadPool& pool) {
   const auto rows = static_cast<std::uint32_t>(x.size() / linear.weight.k());
   std::vector<float> out(std::size_t{rows} * linear.weight.n());

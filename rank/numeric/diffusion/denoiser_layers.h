@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rank/numeric/diffusion/denoiser.h"
@@ -19,6 +20,26 @@ std::vector<float> sinusoids(float t, std::uint32_t size);
 // A layer norm without weights, times 1 + scale, plus shift: rows of `width`.
 std::vector<float> modulated(const std::vector<float>& x, std::uint32_t width, float eps, const float* shift,
                              const float* scale);
+// A linear layer of which each rank of --tp-size has a part: some outputs, or some inputs, whose products are
+// to be added up.
+struct CutLinear {
+  std::vector<TowerLinear> shards;
+  std::vector<float> bias;  // of the sum; empty: none
+};
+// Reads them. `pieces`: parts of the outputs or inputs, each cut by itself (several layers in one tensor);
+// none: all as one. REQUIRES: each is divisible.
+struct CutReader {
+  const TowerReader& reader;
+  std::uint32_t tp_size = 1;
+  bool bias = true;
+  using Pieces = std::vector<Share>;
+  CutLinear columns(const std::string& name, std::uint32_t outputs, std::uint32_t inputs,
+                    const Pieces& pieces = {}) const;
+  CutLinear rows(const std::string& name, std::uint32_t outputs, std::uint32_t inputs,
+                 const Pieces& pieces = {}) const;
+};
+// Throws UserError naming --tp-size where it does not divide `count`, the config's `key`.
+void refuse_uncut(std::uint32_t tp_size, std::uint32_t count, const char* key, const std::string& where);
 // Of rows of linear.weight.k().
 std::vector<float> product(const TowerLinear& linear, const std::vector<float>& x, ThreadPool& pool);
 // Two linear layers with an activation between them.

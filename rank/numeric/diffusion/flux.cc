@@ -18,8 +18,9 @@ namespace {
 
 class Flux : public Denoiser {
  public:
-  Flux(const ConfigReader& config, const TensorSource& source)
-      : heads_(config.number("num_attention_heads")),
+  Flux(const ConfigReader& config, const TensorSource& source, std::uint32_t tp_size)
+      : tp_(tp_size),
+        heads_(config.number("num_attention_heads")),
         dim_(config.number("attention_head_dim", 2)),
         width_(heads_ * dim_),
         channels_(config.number("in_channels", 4) / 4),
@@ -46,27 +47,31 @@ class Flux : public Denoiser {
     time_ = embedder("timestep_embedder", kJointTimeSize);
     if (embeds_guidance_) guidance_ = embedder("guidance_embedder", kJointTimeSize);
     pooled_text_ = embedder("text_embedder", pooled_);
+    refuse_uncut(tp_, heads_, "num_attention_heads", config.where());
+    const CutReader cut{reader, tp_};
+    const std::uint32_t mlp = kJointMlpRatio * width_;
     for (std::uint32_t i = 0; i < config.number("num_layers", 0); ++i) {
       const std::string at = "transformer_blocks." + std::to_string(i) + ".";
       const auto stream = [&](bool text) {
         const std::string kind = text ? "_context" : "";
-        return read_joint_stream(reader, at + "attn.", text, at + "norm1" + kind + ".linear",
+        return read_joint_stream(cut, at + "attn.", text, at + "norm1" + kind + ".linear",
                                  at + "ff" + kind + ".net.0.proj", at + "ff" + kind + ".net.2", width_, dim_);
       };
       double_.push_back({stream(true), stream(false)});
     }
     for (std::uint32_t i = 0; i < config.number("num_single_layers", 0); ++i) {
       const std::string at = "single_transformer_blocks." + std::to_string(i) + ".";
-      single_.push_back({.modulation = linear(at + "norm.linear", 3 * width_, width_),
-                         .q = linear(at + "attn.to_q", width_, width_),
-                         .k = linear(at + "attn.to_k", width_, width_),
-                         .v = linear(at + "attn.to_v", width_, width_),
-                         .out = {},
-                         .up = linear(at + "proj_mlp", kJointMlpRatio * width_, width_),
-                         .down = linear(at + "proj_out", width_, (1 + kJointMlpRatio) * width_),
-                         .norm_q = reader.tensor(at + "attn.norm_q.weight", {dim_}),
-                         .norm_k = reader.tensor(at + "attn.norm_k.weight", {dim_}),
-                         .gated = false});
+      single_.push_back(
+          {.modulation = linear(at + "norm.linear", 3 * width_, width_),
+           .q = cut.columns(at + "attn.to_q", width_, width_),
+           .k = cut.columns(at + "attn.to_k", width_, width_),
+           .v = cut.columns(at + "attn.to_v", width_, width_),
+           .out = {},
+           .up = cut.columns(at + "proj_mlp", mlp, width_),
+           .down = cut.rows(at + "proj_out", width_, width_ + mlp, {{0, width_}, {width_, mlp}}),
+           .norm_q = reader.tensor(at + "attn.norm_q.weight", {dim_}),
+           .norm_k = reader.tensor(at + "attn.norm_k.weight", {dim_}),
+           .gated = false});
     }
     norm_out_ = linear("norm_out.linear", 2 * width_, width_);
     proj_out_ = linear("proj_out", 4 * channels_, width_);
@@ -101,7 +106,7 @@ class Flux : public Denoiser {
       x[i] = concatenated(product(context_, rows_of(text.rows, text_, tokens[i].text), pool),
                           product(x_, sequence.patches(latents, tokens[i].image), pool));
     }
-    const SequenceRanks::Call call = sequence.call(heads_, dim_);
+    const SequenceRanks::Call call = sequence.call(heads_ / tp_, dim_);
     for (const auto& block : double_)
       forward_joint(block, modulations(block, condition, pool), call, tokens, x, ranks);
     for (const JointStream& block : single_)
@@ -110,7 +115,7 @@ class Flux : public Denoiser {
   }
 
  private:
-  const std::uint32_t heads_, dim_, width_, channels_, text_, pooled_;
+  const std::uint32_t tp_, heads_, dim_, width_, channels_, text_, pooled_;
   const bool embeds_guidance_;
   const RotaryAxes axes_;
   TowerLinear x_, context_, norm_out_, proj_out_;

@@ -21,8 +21,9 @@ namespace {
 
 class Flux2 : public Denoiser {
  public:
-  Flux2(const ConfigReader& config, const TensorSource& source)
-      : heads_(config.number("num_attention_heads")),
+  Flux2(const ConfigReader& config, const TensorSource& source, std::uint32_t tp_size)
+      : tp_(tp_size),
+        heads_(config.number("num_attention_heads")),
         dim_(config.number("attention_head_dim", 2)),
         width_(heads_ * dim_),
         channels_(config.number("in_channels", 4) / 4),
@@ -58,22 +59,25 @@ class Flux2 : public Denoiser {
     };
     both_ = {modulation("double_stream_modulation_txt", 6), modulation("double_stream_modulation_img", 6)};
     one_ = modulation("single_stream_modulation", 3);
+    refuse_uncut(tp_, heads_, "num_attention_heads", config.where());
+    refuse_uncut(tp_, mlp, "mlp_ratio times the width", config.where());
+    const CutReader cut{reader, tp_, /*bias=*/false};
     for (std::uint32_t i = 0; i < config.number_or("num_layers", 8, 0); ++i) {
       const std::string at = "transformer_blocks." + std::to_string(i) + ".", met = at + "attn.";
       const auto stream = [&](bool text) {
         const std::string norm = met + (text ? "norm_added_" : "norm_");
         const std::string ff = at + (text ? "ff_context." : "ff.");
         const auto projection = [&](const char* name) {
-          return linear(met + (text ? std::string("add_") + name + "_proj" : std::string("to_") + name),
-                        width_, width_);
+          return cut.columns(met + (text ? std::string("add_") + name + "_proj" : std::string("to_") + name),
+                             width_, width_);
         };
         return JointStream{.modulation = {},
                            .q = projection("q"),
                            .k = projection("k"),
                            .v = projection("v"),
-                           .out = linear(met + (text ? "to_add_out" : "to_out.0"), width_, width_),
-                           .up = linear(ff + "linear_in", 2 * mlp, width_),
-                           .down = linear(ff + "linear_out", width_, mlp),
+                           .out = cut.rows(met + (text ? "to_add_out" : "to_out.0"), width_, width_),
+                           .up = cut.columns(ff + "linear_in", 2 * mlp, width_, {{0, mlp}, {mlp, mlp}}),
+                           .down = cut.rows(ff + "linear_out", width_, mlp),
                            .norm_q = reader.tensor(norm + "q.weight", {dim_}),
                            .norm_k = reader.tensor(norm + "k.weight", {dim_}),
                            .gated = true};
@@ -82,17 +86,16 @@ class Flux2 : public Denoiser {
     }
     for (std::uint32_t i = 0; i < config.number_or("num_single_layers", 48, 0); ++i) {
       const std::string met = "single_transformer_blocks." + std::to_string(i) + ".attn.";
-      const auto part = [&](std::uint32_t first, std::uint32_t count) {
-        const OutputSlice slice{met + "to_qkv_mlp_proj", 3 * width_ + 2 * mlp, {first, count}};
-        return reader.columns({&slice, 1}, {width_}, /*bias=*/false);
+      const auto part = [&](const CutReader::Pieces& pieces) {
+        return cut.columns(met + "to_qkv_mlp_proj", 3 * width_ + 2 * mlp, width_, pieces);
       };
       single_.push_back({.modulation = {},
-                         .q = part(0, width_),
-                         .k = part(width_, width_),
-                         .v = part(2 * width_, width_),
+                         .q = part({{0, width_}}),
+                         .k = part({{width_, width_}}),
+                         .v = part({{2 * width_, width_}}),
                          .out = {},
-                         .up = part(3 * width_, 2 * mlp),
-                         .down = linear(met + "to_out", width_, width_ + mlp),
+                         .up = part({{3 * width_, mlp}, {3 * width_ + mlp, mlp}}),
+                         .down = cut.rows(met + "to_out", width_, width_ + mlp, {{0, width_}, {width_, mlp}}),
                          .norm_q = reader.tensor(met + "norm_q.weight", {dim_}),
                          .norm_k = reader.tensor(met + "norm_k.weight", {dim_}),
                          .gated = true});
@@ -139,7 +142,7 @@ class Flux2 : public Denoiser {
       x[i] = concatenated(product(context_, rows_of(texts[ranks.prompt(i)].rows, text_, text), pool),
                           product(x_, sequence.patches(latents, tokens[i].image), pool));
     }
-    const SequenceRanks::Call call = sequence.call(heads_, dim_);
+    const SequenceRanks::Call call = sequence.call(heads_ / tp_, dim_);
     const JointTables tables = {product(both_[0], condition, pool), product(both_[1], condition, pool)};
     for (const auto& block : double_) forward_joint(block, tables, call, tokens, x, ranks);
     const Rows table = product(one_, condition, pool);
@@ -148,7 +151,7 @@ class Flux2 : public Denoiser {
   }
 
  private:
-  const std::uint32_t heads_, dim_, width_, channels_, text_;
+  const std::uint32_t tp_, heads_, dim_, width_, channels_, text_;
   const bool embeds_guidance_;
   const RotaryAxes axes_;
   TowerLinear x_, context_, norm_out_, proj_out_, one_;

@@ -85,13 +85,14 @@ std::array<Rows, 2> streams(const Rows& x, const JointTokens& tokens, std::uint3
 }
 
 // What `down` reads.
-Rows mlp_hidden(const JointStream& stream, const Rows& in, ThreadPool& pool) {
-  Rows hidden = product(stream.up, in, pool);
+Rows mlp_hidden(const JointStream& stream, std::uint32_t shard, const Rows& in, ThreadPool& pool) {
+  const TowerLinear& up = stream.up.shards[shard];
+  Rows hidden = product(up, in, pool);
   if (!stream.gated) {
     activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
     return hidden;
   }
-  const std::uint32_t half = stream.up.weight.n() / 2;
+  const std::uint32_t half = up.weight.n() / 2;
   Rows out(hidden.size() / 2);
   for (std::size_t at = 0; at < out.size(); at += half)
     silu_and_mul(hidden.data() + 2 * at, hidden.data() + 2 * at + half, half, out.data() + at);
@@ -104,25 +105,22 @@ JointTables modulations(const std::array<JointStream, 2>& block, const Rows& con
   return {product(block[0].modulation, condition, pool), product(block[1].modulation, condition, pool)};
 }
 
-JointStream read_joint_stream(const TowerReader& reader, const std::string& attention, bool text,
+JointStream read_joint_stream(const CutReader& reader, const std::string& attention, bool text,
                               const std::string& modulation, const std::string& up, const std::string& down,
                               std::uint32_t width, std::uint32_t dim) {
-  const auto linear = [&](const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
-    return reader.whole(name, outputs, {inputs}, /*bias=*/true);
-  };
   const auto projection = [&](const std::string& name) {
-    return linear(attention + (text ? "add_" + name + "_proj" : "to_" + name), width, width);
+    return reader.columns(attention + (text ? "add_" + name + "_proj" : "to_" + name), width, width);
   };
   const std::string norm = attention + (text ? "norm_added_" : "norm_");
-  return {.modulation = linear(modulation, 6 * width, width),
+  return {.modulation = reader.reader.whole(modulation, 6 * width, {width}, /*bias=*/true),
           .q = projection("q"),
           .k = projection("k"),
           .v = projection("v"),
-          .out = linear(attention + (text ? "to_add_out" : "to_out.0"), width, width),
-          .up = linear(up, kJointMlpRatio * width, width),
-          .down = linear(down, width, kJointMlpRatio * width),
-          .norm_q = reader.tensor(norm + "q.weight", {dim}),
-          .norm_k = reader.tensor(norm + "k.weight", {dim}),
+          .out = reader.rows(attention + (text ? "to_add_out" : "to_out.0"), width, width),
+          .up = reader.columns(up, kJointMlpRatio * width, width),
+          .down = reader.rows(down, width, kJointMlpRatio * width),
+          .norm_q = reader.reader.tensor(norm + "q.weight", {dim}),
+          .norm_k = reader.reader.tensor(norm + "k.weight", {dim}),
           .gated = false};
 }
 
@@ -130,56 +128,72 @@ void forward_joint(const std::array<JointStream, 2>& block, const JointTables& t
                    const SequenceRanks::Call& call, const std::vector<JointTokens>& tokens, PerRank& x,
                    SequenceRanks& ranks) {
   ThreadPool& pool = ranks.pool();
-  const std::uint32_t width = call.heads * call.dim;
+  const std::uint32_t width = block[0].q.shards[0].weight.k(), mine = call.heads * call.dim;
   const auto table = [&](std::size_t s, std::size_t i) { return tables[s].data() + i * width; };
   PerRank q(x.size()), k(x.size()), v(x.size()), met;
-  for (std::size_t i = 0; i < x.size(); ++i) {
+  for (std::uint32_t i = 0; i < x.size(); ++i) {
+    const std::uint32_t shard = ranks.shard(i);
     const std::array<Rows, 2> rows = streams(x[i], tokens[i], width);
     for (std::size_t s = 0; s < 2; ++s) {
       const Rows in = modulated(rows[s], width, kJointEps, table(s, 0), table(s, 1));
-      q[i] = concatenated(std::move(q[i]), headed(block[s].q, block[s].norm_q, kJointEps, in, pool));
-      k[i] = concatenated(std::move(k[i]), headed(block[s].k, block[s].norm_k, kJointEps, in, pool));
-      v[i] = concatenated(std::move(v[i]), product(block[s].v, in, pool));
+      q[i] = concatenated(std::move(q[i]),
+                          headed(block[s].q.shards[shard], block[s].norm_q, kJointEps, in, pool));
+      k[i] = concatenated(std::move(k[i]),
+                          headed(block[s].k.shards[shard], block[s].norm_k, kJointEps, in, pool));
+      v[i] = concatenated(std::move(v[i]), product(block[s].v.shards[shard], in, pool));
     }
     turn_rows(tokens[i].turns, call.heads, q[i]);
     turn_rows(tokens[i].turns, call.heads, k[i]);
   }
   ranks.attend(call, q, k, v, met);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    std::array<Rows, 2> rows = streams(x[i], tokens[i], width), attended = streams(met[i], tokens[i], width);
-    for (std::size_t s = 0; s < 2; ++s) {
-      add_gated(rows[s], product(block[s].out, attended[s], pool), table(s, 2), width);
-      const Rows hidden =
-          mlp_hidden(block[s], modulated(rows[s], width, kJointEps, table(s, 3), table(s, 4)), pool);
-      add_gated(rows[s], product(block[s].down, hidden, pool), table(s, 5), width);
-    }
-    x[i] = concatenated(std::move(rows[0]), rows[1]);
+  std::vector<std::array<Rows, 2>> rows;
+  for (std::size_t i = 0; i < x.size(); ++i) rows.push_back(streams(x[i], tokens[i], width));
+  // What `part` makes of shard and tokens goes through `layer`, is summed, and added with the table's gate.
+  const auto add_sums = [&](std::size_t s, const CutLinear& layer, std::size_t gate, const auto& part) {
+    PerRank parts;
+    for (std::uint32_t i = 0; i < x.size(); ++i)
+      parts.push_back(product(layer.shards[ranks.shard(i)], part(i), pool));
+    ranks.reduce(parts, layer.bias);
+    for (std::size_t i = 0; i < x.size(); ++i) add_gated(rows[i][s], parts[i], table(s, gate), width);
+  };
+  for (std::size_t s = 0; s < 2; ++s) {
+    add_sums(s, block[s].out, 2, [&](std::uint32_t i) { return streams(met[i], tokens[i], mine)[s]; });
+    add_sums(s, block[s].down, 5, [&](std::uint32_t i) {
+      return mlp_hidden(block[s], ranks.shard(i),
+                        modulated(rows[i][s], width, kJointEps, table(s, 3), table(s, 4)), pool);
+    });
   }
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = concatenated(std::move(rows[i][0]), rows[i][1]);
 }
 
 void forward_single(const JointStream& block, const Rows& table, const SequenceRanks::Call& call,
                     const std::vector<JointTokens>& tokens, PerRank& x, SequenceRanks& ranks) {
   ThreadPool& pool = ranks.pool();
-  const std::uint32_t width = call.heads * call.dim, mlp = block.down.weight.k() - width;
-  PerRank q(x.size()), k(x.size()), v(x.size()), hidden(x.size()), met;
-  for (std::size_t i = 0; i < x.size(); ++i) {
+  const std::uint32_t width = block.q.shards[0].weight.k(), mine = call.heads * call.dim,
+                      mlp = block.down.shards[0].weight.k() - mine;
+  PerRank q(x.size()), k(x.size()), v(x.size()), hidden(x.size()), met, parts;
+  for (std::uint32_t i = 0; i < x.size(); ++i) {
+    const std::uint32_t shard = ranks.shard(i);
     const Rows in = modulated(x[i], width, kJointEps, table.data(), table.data() + width);
-    q[i] = headed(block.q, block.norm_q, kJointEps, in, pool);
-    k[i] = headed(block.k, block.norm_k, kJointEps, in, pool);
-    v[i] = product(block.v, in, pool);
+    q[i] = headed(block.q.shards[shard], block.norm_q, kJointEps, in, pool);
+    k[i] = headed(block.k.shards[shard], block.norm_k, kJointEps, in, pool);
+    v[i] = product(block.v.shards[shard], in, pool);
     turn_rows(tokens[i].turns, call.heads, q[i]);
     turn_rows(tokens[i].turns, call.heads, k[i]);
-    hidden[i] = mlp_hidden(block, in, pool);
+    hidden[i] = mlp_hidden(block, shard, in, pool);
   }
   ranks.attend(call, q, k, v, met);
-  for (std::size_t i = 0; i < x.size(); ++i) {
+  for (std::uint32_t i = 0; i < x.size(); ++i) {
     Rows beside;  // of each token attention, then the MLP
     for (std::uint32_t t = 0; t < x[i].size() / width; ++t) {
-      beside = concatenated(std::move(beside), rows_of(met[i], width, {t, 1}));
+      beside = concatenated(std::move(beside), rows_of(met[i], mine, {t, 1}));
       beside = concatenated(std::move(beside), rows_of(hidden[i], mlp, {t, 1}));
     }
-    add_gated(x[i], product(block.down, beside, pool), table.data() + std::size_t{2} * width, width);
+    parts.push_back(product(block.down.shards[ranks.shard(i)], beside, pool));
   }
+  ranks.reduce(parts, block.down.bias);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    add_gated(x[i], parts[i], table.data() + std::size_t{2} * width, width);
 }
 
 }  // namespace tpsim::rank

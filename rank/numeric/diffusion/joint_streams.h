@@ -51,6 +51,7 @@ class JointSequence {
   JointTokens tokens(std::uint32_t i, const SequenceRanks& ranks) const;
   // Rows of 4 x channels.
   Rows patches(std::span<const float> latents, const Share& image) const;
+  // `heads`: of a shard.
   SequenceRanks::Call call(std::uint32_t heads, std::uint32_t dim) const;
   // Of each prompt the latents that `proj` makes of x, normed, scaled and shifted by what `norm` says of the
   // condition (scale, then shift: Diffusers' AdaLayerNormContinuous).
@@ -67,13 +68,14 @@ class JointSequence {
 
 // Of text or image; of a block of one stream there is no `out`, `up` is FLUX's proj_mlp, `down` its proj_out.
 struct JointStream {
-  TowerLinear modulation, q, k, v, out, up, down;
+  TowerLinear modulation;
+  CutLinear q, k, v, out, up, down;
   Rows norm_q, norm_k;
   bool gated = false;  // the MLP: SiLU of half of `up` times the other; else GELU of it
 };
 // Of a block that has both, `text` or image: tensors `modulation`, `up` and `down` of the block, and those of
 // Diffusers' joint Attention at `attention`. `dim`: of a head.
-JointStream read_joint_stream(const TowerReader& reader, const std::string& attention, bool text,
+JointStream read_joint_stream(const CutReader& reader, const std::string& attention, bool text,
                               const std::string& modulation, const std::string& up, const std::string& down,
                               std::uint32_t width, std::uint32_t dim);
 // Shift, scale and gate of attention, then of the MLP, of each stream.

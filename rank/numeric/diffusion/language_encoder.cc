@@ -11,6 +11,7 @@
 #include "proto/base/error.h"
 #include "rank/config/families.h"
 #include "rank/cost/hardware.h"
+#include "rank/numeric/diffusion/denoiser_layers.h"
 #include "rank/numeric/diffusion/text_encoder.h"
 #include "rank/numeric/numeric_forward.h"
 
@@ -31,7 +32,8 @@ const HiddenStates kHiddenStates[] = {{.pipeline = "ZImagePipeline", .before_las
 
 class LanguageEncoder : public TextEncoder {
  public:
-  LanguageEncoder(ModelConfig model, const TensorSource& source, const HiddenStates& states)
+  LanguageEncoder(ModelConfig model, const TensorSource& source, const HiddenStates& states,
+                  const Collectives& ranks)
       : model_(std::move(model)), dropped_(states.dropped) {
     options_.hidden_layers = states.before_layers;
     if (states.before_last_layer) options_.hidden_layers = {model_.num_layers - 1};
@@ -41,11 +43,12 @@ class LanguageEncoder : public TextEncoder {
       throw_user_error("{}: key \"num_hidden_layers\" is {}; a {} reads what goes into layer {}", model_.name,
                        model_.num_layers, states.pipeline, options_.hidden_layers.back());
     }
-    LocalCollectives alone(1);
-    weights_ = load_ranks(model_, source, options_, alone);
+    refuse_uncut(ranks.tp_size(), model_.num_attention_heads, "num_attention_heads", model_.name);
+    weights_ = load_ranks(model_, source, options_, ranks);
   }
 
-  std::vector<float> rows(std::span<const std::uint32_t> ids, ThreadPool& pool) const override {
+  std::vector<float> rows(std::span<const std::uint32_t> ids, Collectives& ranks,
+                          ThreadPool& pool) const override {
     const auto count = static_cast<std::uint32_t>(ids.size());
     if (count <= dropped_)
       throw_user_error("{} tokens: the first {}, those of the template, are dropped", count, dropped_);
@@ -53,12 +56,11 @@ class LanguageEncoder : public TextEncoder {
       if (id >= model_.vocab_size) throw_user_error("token {}: the vocabulary has {}", id, model_.vocab_size);
     NumericOptions options = options_;
     options.num_pages = count;
-    LocalCollectives alone(1);
     // What a backend plans is none of the numbers: any that is dense does.
     const std::string backend = attention::choose_backend({}).backend;
     NumericForward forward(
         model_, weights_, options,
-        attention::create_attention_backend(backend, load_hardware("h100-sxm"), options.page_size), alone,
+        attention::create_attention_backend(backend, load_hardware("h100-sxm"), options.page_size), ranks,
         pool);
     std::vector<std::uint32_t> pages(count);
     std::iota(pages.begin(), pages.end(), 0U);
@@ -94,7 +96,7 @@ std::string with_head(const std::string& architecture) {
 }
 
 std::unique_ptr<TextEncoder> load_language_encoder(const ConfigReader& config, const TensorSource& source,
-                                                   const std::string& pipeline) {
+                                                   const std::string& pipeline, const Collectives& ranks) {
   const auto* const states = std::ranges::find(kHiddenStates, pipeline, &HiddenStates::pipeline);
   if (states == std::end(kHiddenStates))
     throw_user_error("{}: key \"model_type\" is {}: what a {} reads of it is not known", config.where(),
@@ -105,7 +107,7 @@ std::unique_ptr<TextEncoder> load_language_encoder(const ConfigReader& config, c
       if (name.is_string()) name = with_head(name.get<std::string>());
   ModelConfig model = parse_model_config(json.dump(), config.where());
   model.tie_word_embeddings = true;  // nobody reads the head
-  return std::make_unique<LanguageEncoder>(std::move(model), source, *states);
+  return std::make_unique<LanguageEncoder>(std::move(model), source, *states, ranks);
 }
 
 }  // namespace

@@ -22,8 +22,9 @@ namespace {
 
 class QwenImage : public Denoiser {
  public:
-  QwenImage(const ConfigReader& config, const TensorSource& source)
-      : heads_(config.number_or("num_attention_heads", 24)),
+  QwenImage(const ConfigReader& config, const TensorSource& source, std::uint32_t tp_size)
+      : tp_(tp_size),
+        heads_(config.number_or("num_attention_heads", 24)),
         dim_(config.number_or("attention_head_dim", 128, 2)),
         width_(heads_ * dim_),
         channels_(config.number_or("out_channels", 16)),
@@ -48,11 +49,13 @@ class QwenImage : public Denoiser {
     text_in_ = linear("txt_in", width_, text_);
     time_ = {.first = linear("time_text_embed.timestep_embedder.linear_1", width_, kJointTimeSize),
              .second = linear("time_text_embed.timestep_embedder.linear_2", width_, width_)};
+    refuse_uncut(tp_, heads_, "num_attention_heads", config.where());
+    const CutReader cut{reader, tp_};
     for (std::uint32_t i = 0; i < config.number_or("num_layers", 60); ++i) {
       const std::string at = "transformer_blocks." + std::to_string(i) + ".";
       const auto stream = [&](bool text) {
         const std::string kind = at + (text ? "txt" : "img");
-        return read_joint_stream(reader, at + "attn.", text, kind + "_mod.1", kind + "_mlp.net.0.proj",
+        return read_joint_stream(cut, at + "attn.", text, kind + "_mod.1", kind + "_mlp.net.0.proj",
                                  kind + "_mlp.net.2", width_, dim_);
       };
       blocks_.push_back({stream(true), stream(false)});
@@ -116,13 +119,13 @@ class QwenImage : public Denoiser {
                           product(image_in_, sequence.patches(latents, tokens[i].image), pool));
     }
     for (const auto& block : blocks_)
-      forward_joint(block, modulations(block, condition, pool), sequence.call(heads_, dim_), tokens, x,
+      forward_joint(block, modulations(block, condition, pool), sequence.call(heads_ / tp_, dim_), tokens, x,
                     ranks);
     return sequence.finish(norm_out_, proj_out_, condition, x, ranks);
   }
 
  private:
-  const std::uint32_t heads_, dim_, width_, channels_, text_;
+  const std::uint32_t tp_, heads_, dim_, width_, channels_, text_;
   const RotaryAxes axes_;
   TowerLinear image_in_, text_in_, norm_out_, proj_out_;
   TowerNorm text_norm_;

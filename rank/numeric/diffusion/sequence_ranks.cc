@@ -6,6 +6,7 @@
 
 #include "proto/base/ceil_div.h"
 #include "proto/base/error.h"
+#include "rank/numeric/vision/tower_layers.h"
 
 namespace tpsim::rank {
 
@@ -19,15 +20,13 @@ SequenceRanks::SequenceRanks(const SequenceSplit& split, const SelfAttention& at
         split.ring, attention.backend->name);
 }
 
-Share SequenceRanks::share(std::uint32_t rank, std::uint32_t count) const {
+Share SequenceRanks::share(std::uint32_t place, std::uint32_t count) const {
   const std::uint32_t each = ceil_div(count, split_.sequence());
-  const std::uint32_t first = std::min(count, rank % split_.sequence() * each);
+  const std::uint32_t first = std::min(count, place % split_.sequence() * each);
   return {first, std::min(each, count - first)};
 }
 
-Share SequenceRanks::tokens(std::uint32_t i, std::uint32_t count) const {
-  return share(collectives_.first_rank() + i, count);
-}
+Share SequenceRanks::tokens(std::uint32_t i, std::uint32_t count) const { return share(place(i), count); }
 
 Share SequenceRanks::ring_share(std::uint32_t ring, std::uint32_t count) const {
   const Share first = share(ring * split_.ulysses, count);
@@ -43,10 +42,10 @@ void SequenceRanks::exchange_heads(const Call& call, const std::vector<const Per
   const std::size_t all = std::size_t{call.heads} * call.dim, mine = all / degree;
   Collectives::Messages sent(local(), std::vector<std::vector<float>>(ranks)), received;
   for (std::uint32_t i = 0; i < local(); ++i) {
-    const std::uint32_t rank = collectives_.first_rank() + i, group = rank - rank % degree;
+    const std::uint32_t group = place(i) - place(i) % degree;
     const std::uint32_t own = tokens(i, call.count(prompt(i))).count;
     for (std::uint32_t peer = 0; peer < degree; ++peer) {
-      std::vector<float>& message = sent[i][group + peer];
+      std::vector<float>& message = sent[i][rank_at(group + peer, i)];
       for (const PerRank* const part : parts) {
         for (std::uint32_t t = 0; t < own; ++t) {
           const float* const from = (*part)[i].data() + t * all + peer * mine;
@@ -58,10 +57,10 @@ void SequenceRanks::exchange_heads(const Call& call, const std::vector<const Per
   collectives_.all_to_all(sent, received);
   heads.assign(local(), {});
   for (std::uint32_t i = 0; i < local(); ++i) {
-    const std::uint32_t rank = collectives_.first_rank() + i, group = rank - rank % degree;
+    const std::uint32_t group = place(i) - place(i) % degree;
     for (std::size_t part = 0; part < parts.size(); ++part) {
       for (std::uint32_t peer = 0; peer < degree; ++peer) {
-        const std::vector<float>& message = received[i][group + peer];
+        const std::vector<float>& message = received[i][rank_at(group + peer, i)];
         const auto size = static_cast<std::ptrdiff_t>(message.size() / parts.size());
         const auto from = message.begin() + static_cast<std::ptrdiff_t>(part) * size;
         heads[i].insert(heads[i].end(), from, from + size);
@@ -118,7 +117,7 @@ void SequenceRanks::attend_ring(const Call& call, const PerRank& heads, PerRank&
   std::vector<Share> queries(local());
   std::vector<std::uint32_t> places(local());
   for (std::uint32_t i = 0; i < local(); ++i) {
-    places[i] = (collectives_.first_rank() + i) % split_.sequence() / split_.ulysses;
+    places[i] = place(i) % split_.sequence() / split_.ulysses;
     queries[i] = ring_share(places[i], call.count(prompt(i)));
     passing[i].assign(heads[i].begin() + static_cast<std::ptrdiff_t>(queries[i].count * width),
                       heads[i].end());
@@ -143,8 +142,8 @@ void SequenceRanks::attend_ring(const Call& call, const PerRank& heads, PerRank&
     if (hop + 1 == split_.ring) break;
     Collectives::Messages sent(local(), std::vector<std::vector<float>>(collectives_.tp_size())), received;
     const auto neighbour = [&](std::uint32_t i, std::uint32_t by) {
-      const std::uint32_t rank = collectives_.first_rank() + i, group = rank - rank % split_.sequence();
-      return group + (rank % split_.sequence() + by * split_.ulysses) % split_.sequence();
+      const std::uint32_t own = place(i) % split_.sequence();
+      return rank_at(place(i) - own + (own + by * split_.ulysses) % split_.sequence(), i);
     };
     for (std::uint32_t i = 0; i < local(); ++i) sent[i][neighbour(i, split_.ring - 1)].swap(passing[i]);
     collectives_.all_to_all(sent, received);
@@ -167,8 +166,8 @@ void SequenceRanks::attend_ring(const Call& call, const PerRank& heads, PerRank&
 void SequenceRanks::attend(const Call& call, const PerRank& q, const PerRank& k, const PerRank& v,
                            PerRank& out) {
   if (call.heads % split_.ulysses != 0)
-    throw_user_error("--ulysses-degree {}: does not divide the {} heads of the transformer", split_.ulysses,
-                     call.heads);
+    throw_user_error("--ulysses-degree {}: does not divide the {} heads of the transformer{}", split_.ulysses,
+                     call.heads, split_.tp > 1 ? " that a rank of --tp-size has" : "");
   if (call.text[0] > 0 && attention_.backend->select != nullptr)
     throw_user_error(
         "--attention-backends {}: chooses among the tokens of videos, and is not computed where text "
@@ -190,23 +189,23 @@ void SequenceRanks::attend(const Call& call, const PerRank& q, const PerRank& k,
   const std::uint32_t degree = split_.ulysses;
   Collectives::Messages sent(local(), std::vector<std::vector<float>>(collectives_.tp_size())), received;
   for (std::uint32_t i = 0; i < local(); ++i) {
-    const std::uint32_t rank = collectives_.first_rank() + i, group = rank - rank % degree;
+    const std::uint32_t group = place(i) - place(i) % degree;
     const float* at = results[i].data();
     for (std::uint32_t peer = 0; peer < degree; ++peer) {
       const std::size_t size = share(group + peer, call.count(prompt(i))).count * width;
-      sent[i][group + peer].assign(at, at + size);
+      sent[i][rank_at(group + peer, i)].assign(at, at + size);
       at += size;
     }
   }
   collectives_.all_to_all(sent, received);
   out.assign(local(), {});
   for (std::uint32_t i = 0; i < local(); ++i) {
-    const std::uint32_t rank = collectives_.first_rank() + i, group = rank - rank % degree;
+    const std::uint32_t group = place(i) - place(i) % degree;
     const std::uint32_t own = tokens(i, call.count(prompt(i))).count;
     out[i].resize(own * width * degree);
     for (std::uint32_t t = 0; t < own; ++t) {
       for (std::uint32_t peer = 0; peer < degree; ++peer)
-        std::copy_n(received[i][group + peer].data() + t * width, width,
+        std::copy_n(received[i][rank_at(group + peer, i)].data() + t * width, width,
                     out[i].data() + (std::size_t{t} * degree + peer) * width);
     }
   }
@@ -225,13 +224,32 @@ std::vector<std::vector<float>> SequenceRanks::gather(const PerRank& parts, cons
   std::vector<float> all(each * collectives_.tp_size());
   collectives_.all_gather(views, 1, static_cast<std::uint32_t>(each), all.data());
   std::vector<std::vector<float>> out(split_.cfg);
-  for (std::uint32_t rank = 0; rank < split_.ranks(); ++rank) {
-    const std::uint32_t prompt = rank / split_.sequence();
-    const float* const from = all.data() + rank * each;
+  for (std::uint32_t place = 0; place < split_.cfg * split_.sequence(); ++place) {
+    const std::uint32_t prompt = place / split_.sequence();
+    const float* const from = all.data() + place * split_.tp * each;
     out[prompt].insert(out[prompt].end(), from,
-                       from + std::size_t{share(rank, counts[prompt]).count} * width);
+                       from + std::size_t{share(place, counts[prompt]).count} * width);
   }
   return out;
+}
+
+void SequenceRanks::reduce(PerRank& parts, const std::vector<float>& bias) const {
+  if (split_.tp > 1) {
+    Collectives::Messages sent(local(), std::vector<std::vector<float>>(collectives_.tp_size())), received;
+    for (std::uint32_t i = 0; i < local(); ++i) {
+      for (std::uint32_t t = 0; t < split_.tp; ++t) sent[i][place(i) * split_.tp + t] = parts[i];
+    }
+    collectives_.all_to_all(sent, received);
+    for (std::uint32_t i = 0; i < local(); ++i) {
+      std::vector<const float*> views;
+      for (std::uint32_t t = 0; t < split_.tp; ++t)
+        views.push_back(received[i][place(i) * split_.tp + t].data());
+      sum_in_rank_order(views, parts[i].size(), parts[i].data());
+    }
+  }
+  if (bias.empty()) return;
+  for (std::vector<float>& part : parts)
+    add_bias(part.data(), static_cast<std::uint32_t>(part.size() / bias.size()), bias);
 }
 
 }  // namespace tpsim::rank

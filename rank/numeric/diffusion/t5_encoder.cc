@@ -18,13 +18,13 @@ namespace {
 
 struct T5Block {
   TowerNorm norm1, norm2;
-  TowerLinear q, k, v, out, gate, up, down;
+  CutLinear q, k, v, out, gate, up, down;
   std::vector<float> bias;  // [buckets, heads]
 };
 
 class T5Encoder : public TextEncoder {
  public:
-  T5Encoder(const ConfigReader& config, const TensorSource& source, bool bias_each)
+  T5Encoder(const ConfigReader& config, const TensorSource& source, bool bias_each, const Collectives& ranks)
       : width_(config.number("d_model")),
         dim_(config.number("d_kv")),
         heads_(config.number("num_heads")),
@@ -41,23 +41,23 @@ class T5Encoder : public TextEncoder {
           config.where(), buckets_, farthest_);
     const auto eps = static_cast<float>(config.real("layer_norm_epsilon", 1e-6, 0, 1));
     const std::uint32_t ffn = config.number("d_ff"), inner = heads_ * dim_;
+    refuse_uncut(ranks.tp_size(), heads_, "num_heads", config.where());
+    refuse_uncut(ranks.tp_size(), ffn, "d_ff", config.where());
     const TowerReader reader(source, WeightType::kFp32, {""}, "shared.weight");
+    const CutReader cut{reader, ranks.tp_size(), /*bias=*/false};
     embeddings_ = reader.tensor("shared.weight", {vocabulary_, width_});
     for (std::uint32_t i = 0; i < config.number("num_layers"); ++i) {
       const std::string at = "encoder.block." + std::to_string(i) + ".layer.";
       const std::string met = at + "0.SelfAttention.", mlp = at + "1.DenseReluDense.";
-      const auto linear = [&](const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
-        return reader.whole(name, outputs, {inputs}, /*bias=*/false);
-      };
       blocks_.push_back({.norm1 = reader.norm(at + "0.layer_norm", width_, eps, /*rms=*/true),
                          .norm2 = reader.norm(at + "1.layer_norm", width_, eps, /*rms=*/true),
-                         .q = linear(met + "q", inner, width_),
-                         .k = linear(met + "k", inner, width_),
-                         .v = linear(met + "v", inner, width_),
-                         .out = linear(met + "o", width_, inner),
-                         .gate = linear(mlp + "wi_0", ffn, width_),
-                         .up = linear(mlp + "wi_1", ffn, width_),
-                         .down = linear(mlp + "wo", width_, ffn),
+                         .q = cut.columns(met + "q", inner, width_),
+                         .k = cut.columns(met + "k", inner, width_),
+                         .v = cut.columns(met + "v", inner, width_),
+                         .out = cut.rows(met + "o", width_, inner),
+                         .gate = cut.columns(mlp + "wi_0", ffn, width_),
+                         .up = cut.columns(mlp + "wi_1", ffn, width_),
+                         .down = cut.rows(mlp + "wo", width_, ffn),
                          .bias = i == 0 || bias_each ? reader.tensor(met + "relative_attention_bias.weight",
                                                                      {buckets_, heads_})
                                                      : blocks_.front().bias});
@@ -65,21 +65,33 @@ class T5Encoder : public TextEncoder {
     norm_ = reader.norm("encoder.final_layer_norm", width_, eps, /*rms=*/true);
   }
 
-  std::vector<float> rows(std::span<const std::uint32_t> ids, ThreadPool& pool) const override {
+  std::vector<float> rows(std::span<const std::uint32_t> ids, Collectives& ranks,
+                          ThreadPool& pool) const override {
     std::vector<float> x = embedded(ids, embeddings_, width_);
     const auto count = static_cast<std::uint32_t>(ids.size());
     std::vector<float> normed(x.size());
     for (const T5Block& block : blocks_) {
       block.norm1.apply(x.data(), count, normed.data(), pool);
-      const std::vector<float> met = product(block.out, attend(block, normed, pool), pool);
-      add(x.data(), met.data(), x.size());
+      const auto add_sum = [&](const auto& part_of) {
+        std::vector<std::vector<float>> parts;
+        std::vector<const float*> views;
+        for (std::uint32_t i = 0; i < ranks.num_ranks(); ++i)
+          views.push_back(parts.emplace_back(part_of(ranks.first_rank() + i)).data());
+        std::vector<float> sum(x.size());
+        ranks.all_reduce(views, sum.size(), sum.data());
+        add(x.data(), sum.data(), x.size());
+      };
+      add_sum([&](std::uint32_t rank) {
+        return product(block.out.shards[rank], attend(block, rank, normed, pool), pool);
+      });
       block.norm2.apply(x.data(), count, normed.data(), pool);
-      std::vector<float> hidden = product(block.gate, normed, pool);
-      activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
-      const std::vector<float> up = product(block.up, normed, pool);
-      for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] *= up[i];
-      const std::vector<float> down = product(block.down, hidden, pool);
-      add(x.data(), down.data(), x.size());
+      add_sum([&](std::uint32_t rank) {
+        std::vector<float> hidden = product(block.gate.shards[rank], normed, pool);
+        activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
+        const std::vector<float> up = product(block.up.shards[rank], normed, pool);
+        for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] *= up[i];
+        return product(block.down.shards[rank], hidden, pool);
+      });
     }
     norm_.apply(x.data(), count, x.data(), pool);
     return x;
@@ -99,13 +111,17 @@ class T5Encoder : public TextEncoder {
     return first + std::min(exact + more, half - 1);
   }
 
-  std::vector<float> attend(const T5Block& block, const std::vector<float>& x, ThreadPool& pool) const {
+  // Of the rank's heads.
+  std::vector<float> attend(const T5Block& block, std::uint32_t rank, const std::vector<float>& x,
+                            ThreadPool& pool) const {
+    const TowerLinear &q = block.q.shards[rank], &k = block.k.shards[rank], &v = block.v.shards[rank];
+    const std::uint32_t heads = q.weight.n() / dim_, first = rank * heads;
     const TokenAttention attention{
-        .heads = heads_, .dim = dim_, .bias = [&](std::uint32_t head, std::uint32_t a, std::uint32_t b) {
+        .heads = heads, .dim = dim_, .bias = [&](std::uint32_t head, std::uint32_t a, std::uint32_t b) {
           const auto distance = static_cast<std::int32_t>(b) - static_cast<std::int32_t>(a);
-          return block.bias[std::size_t{bucket(distance)} * heads_ + head];
+          return block.bias[std::size_t{bucket(distance)} * heads_ + first + head];
         }};
-    return attention(product(block.q, x, pool), product(block.k, x, pool), product(block.v, x, pool), pool);
+    return attention(product(q, x, pool), product(k, x, pool), product(v, x, pool), pool);
   }
 
   const std::uint32_t width_, dim_, heads_, vocabulary_, buckets_, farthest_;
@@ -115,8 +131,9 @@ class T5Encoder : public TextEncoder {
 };
 
 std::unique_ptr<TextEncoder> load_t5(const ConfigReader& config, const TensorSource& source,
-                                     const std::string& /*pipeline*/) {
-  return std::make_unique<T5Encoder>(config, source, /*bias_each=*/config.text("model_type", "") == "umt5");
+                                     const std::string& /*pipeline*/, const Collectives& ranks) {
+  return std::make_unique<T5Encoder>(config, source, /*bias_each=*/config.text("model_type", "") == "umt5",
+                                     ranks);
 }
 
 }  // namespace

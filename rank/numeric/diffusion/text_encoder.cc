@@ -12,12 +12,12 @@ namespace tpsim::rank {
 extern const TextEncoderFamily kClipEncoder, kLanguageEncoder, kT5Encoder;
 
 std::unique_ptr<TextEncoder> load_text_encoder(const ConfigReader& config, const TensorSource& source,
-                                               const std::string& pipeline) {
+                                               const std::string& pipeline, const Collectives& ranks) {
   const std::string type = config.text("model_type", "");
   std::vector<std::string_view> types;
   for (const TextEncoderFamily* const family : {&kT5Encoder, &kClipEncoder, &kLanguageEncoder}) {
     if (std::ranges::find(family->model_types, type) != family->model_types.end())
-      return family->load(config, source, pipeline);
+      return family->load(config, source, pipeline, ranks);
     types.insert(types.end(), family->model_types.begin(), family->model_types.end());
   }
   throw_user_error("{}: key \"model_type\" is {}, which is not computed; computed are {}", config.where(),

@@ -1,5 +1,6 @@
 // Text encoders of pipelines, computed: one file a family (t5_encoder.cc, clip_encoder.cc,
-// language_encoder.cc), one list (text_encoder.cc). Whole on every rank.
+// language_encoder.cc), one list (text_encoder.cc). Cut over the ranks of a group (--tp-size), as SGLang
+// 0.5.23 cuts them: heads and columns of MLPs, with sums behind; CLIP is whole on every rank.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "rank/config/config_reader.h"
 #include "rank/linear/thread_pool.h"
+#include "rank/numeric/collectives.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {
@@ -23,25 +25,28 @@ class TextEncoder {
   TextEncoder& operator=(const TextEncoder&) = delete;
   virtual ~TextEncoder() = default;
   // What the transformer is given of so many tokens, none of them padding: [ids, width], without those that a
-  // pipeline drops; of CLIP [width], of them all. REQUIRES: ids is not empty. Throws UserError for a token
-  // beyond the vocabulary, and for too many or too few.
-  virtual std::vector<float> rows(std::span<const std::uint32_t> ids, ThreadPool& pool) const = 0;
+  // pipeline drops; of CLIP [width], of them all. Collective among `ranks`, those of loading, and equal on
+  // all. REQUIRES: ids is not empty. Throws UserError for a token beyond the vocabulary, and for too many or
+  // too few.
+  virtual std::vector<float> rows(std::span<const std::uint32_t> ids, Collectives& ranks,
+                                  ThreadPool& pool) const = 0;
   // Whether they are one, of the prompt as a whole.
   virtual bool pooled() const { return false; }
 };
 
 struct TextEncoderFamily {
   std::vector<std::string_view> model_types;  // of config.json
-  // `pipeline`: _class_name of model_index.json. Throws UserError where a tensor is missing or misshaped, or
-  // the config or the pipeline asks for what is not computed.
+  // `pipeline`: _class_name of model_index.json. Loads what this process has of `ranks`. Throws UserError
+  // where a tensor is missing or misshaped, the config or the pipeline asks for what is not computed, or
+  // --tp-size does not divide what is cut.
   std::unique_ptr<TextEncoder> (*load)(const ConfigReader& config, const TensorSource& source,
-                                       const std::string& pipeline);
+                                       const std::string& pipeline, const Collectives& ranks);
 };
 
 // `config`: the component's config.json. Throws UserError naming the file for a model type that is not
 // computed, and as TextEncoderFamily::load.
 std::unique_ptr<TextEncoder> load_text_encoder(const ConfigReader& config, const TensorSource& source,
-                                               const std::string& pipeline);
+                                               const std::string& pipeline, const Collectives& ranks);
 
 // Rows of `table` [vocabulary, width]. Throws UserError for a token beyond it.
 std::vector<float> embedded(std::span<const std::uint32_t> ids, const std::vector<float>& table,

@@ -15,23 +15,25 @@ namespace tpsim::rank {
 namespace {
 
 using PerRank = SequenceRanks::PerRank;
+using Rows = std::vector<float>;
 
 struct WanAttention {
-  TowerLinear q, k, v, out;
+  CutLinear q, k, v, out;
   TowerNorm norm_q, norm_k;
 };
 
 struct WanBlock {
   WanAttention self, cross;
   TowerNorm norm2;  // empty weight: none
-  TowerLinear up, down;
+  CutLinear up, down;
   std::vector<float> table;  // [6, width]
 };
 
 class Wan : public Denoiser {
  public:
-  Wan(const ConfigReader& config, const TensorSource& source)
-      : heads_(config.number("num_attention_heads")),
+  Wan(const ConfigReader& config, const TensorSource& source, std::uint32_t tp_size)
+      : tp_(tp_size),
+        heads_(config.number("num_attention_heads")),
         dim_(config.number("attention_head_dim", 6)),
         width_(heads_ * dim_),
         in_(config.number("in_channels")),
@@ -70,11 +72,14 @@ class Wan : public Denoiser {
     text_embedder_ = {.first = linear(condition + "text_embedder.linear_1", width_, text_),
                       .second = linear(condition + "text_embedder.linear_2", width_, width_),
                       .activation = TowerActivation::kGeluTanh};
+    refuse_uncut(tp_, heads_, "num_attention_heads", config.where());
+    refuse_uncut(tp_, ffn_, "ffn_dim", config.where());
+    const CutReader cut{reader, tp_};
     const auto attention = [&](const std::string& at) {
-      return WanAttention{.q = linear(at + "to_q", width_, width_),
-                          .k = linear(at + "to_k", width_, width_),
-                          .v = linear(at + "to_v", width_, width_),
-                          .out = linear(at + "to_out.0", width_, width_),
+      return WanAttention{.q = cut.columns(at + "to_q", width_, width_),
+                          .k = cut.columns(at + "to_k", width_, width_),
+                          .v = cut.columns(at + "to_v", width_, width_),
+                          .out = cut.rows(at + "to_out.0", width_, width_),
                           .norm_q = reader.norm(at + "norm_q", width_, eps_, /*rms=*/true),
                           .norm_k = reader.norm(at + "norm_k", width_, eps_, /*rms=*/true)};
     };
@@ -84,8 +89,8 @@ class Wan : public Denoiser {
       blocks_.push_back({.self = attention(at + "attn1."),
                          .cross = attention(at + "attn2."),
                          .norm2 = cross_norm ? reader.norm(at + "norm2", width_, eps_) : TowerNorm{},
-                         .up = linear(at + "ffn.net.0.proj", ffn_, width_),
-                         .down = linear(at + "ffn.net.2", width_, ffn_),
+                         .up = cut.columns(at + "ffn.net.0.proj", ffn_, width_),
+                         .down = cut.rows(at + "ffn.net.2", width_, ffn_),
                          .table = reader.tensor(at + "scale_shift_table", {1, 6, width_})});
     }
     const std::uint32_t patch_size = patch_[0] * patch_[1] * patch_[2];
@@ -173,10 +178,35 @@ class Wan : public Denoiser {
     return out;
   }
 
-  static std::vector<float> normed(const TowerLinear& linear, const TowerNorm& norm,
-                                   const std::vector<float>& x, ThreadPool& pool) {
-    std::vector<float> out = product(linear, x, pool);
-    norm.apply(out.data(), static_cast<std::uint32_t>(out.size() / norm.weight.size()), out.data(), pool);
+  // Rows through a layer, by the root mean square over the heads of all shards.
+  PerRank normed(const CutLinear& linear, const TowerNorm& norm, const PerRank& x,
+                 SequenceRanks& ranks) const {
+    const std::uint32_t mine = width_ / tp_;
+    PerRank out, squares(x.size());
+    for (std::uint32_t i = 0; i < x.size(); ++i) {
+      const Rows& rows = out.emplace_back(product(linear.shards[ranks.shard(i)], x[i], ranks.pool()));
+      for (std::size_t at = 0; at < rows.size(); at += mine)
+        squares[i].push_back(dot(rows.data() + at, rows.data() + at, mine));
+    }
+    ranks.reduce(squares, {});
+    for (std::uint32_t i = 0; i < x.size(); ++i) {
+      const float* const weight = norm.weight.data() + std::size_t{ranks.shard(i)} * mine;
+      for (std::size_t at = 0; at < out[i].size(); ++at)
+        out[i][at] *=
+            weight[at % mine] / std::sqrt(squares[i][at / mine] / static_cast<float>(width_) + norm.eps);
+    }
+    return out;
+  }
+  PerRank products(const CutLinear& linear, const PerRank& x, SequenceRanks& ranks) const {
+    PerRank out;
+    for (std::uint32_t i = 0; i < x.size(); ++i)
+      out.push_back(product(linear.shards[ranks.shard(i)], x[i], ranks.pool()));
+    return out;
+  }
+  // Products with shares of the inputs, added up.
+  PerRank sums(const CutLinear& linear, const PerRank& x, SequenceRanks& ranks) const {
+    PerRank out = products(linear, x, ranks);
+    ranks.reduce(out, linear.bias);
     return out;
   }
 
@@ -184,43 +214,50 @@ class Wan : public Denoiser {
                      const std::vector<std::vector<Rotation>>& turns, const PerRank& text, PerRank& x,
                      SequenceRanks& ranks) const {
     const WanBlock& block = blocks_[layer];
-    ThreadPool& pool = ranks.pool();
     std::vector<float> table = block.table;  // shift, scale, gate of attention, then of the MLP
     add(table.data(), time.data(), table.size());
     const auto part = [&](std::size_t i) { return table.data() + i * width_; };
-    PerRank q(x.size()), k(x.size()), v(x.size()), met;
+    const auto all_modulated = [&](std::size_t shift) {
+      PerRank out;
+      for (const Rows& rows : x) out.push_back(modulated(rows, width_, eps_, part(shift), part(shift + 1)));
+      return out;
+    };
+    const auto add_all = [&](const PerRank& more, std::size_t gate) {
+      for (std::size_t i = 0; i < x.size(); ++i) add_gated(x[i], more[i], part(gate), width_);
+    };
+    const PerRank in = all_modulated(0);
+    PerRank q = normed(block.self.q, block.self.norm_q, in, ranks),
+            k = normed(block.self.k, block.self.norm_k, in, ranks), met;
+    const std::uint32_t heads = heads_ / tp_;
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const std::vector<float> in = modulated(x[i], width_, eps_, part(0), part(1));
-      q[i] = normed(block.self.q, block.self.norm_q, in, pool);
-      k[i] = normed(block.self.k, block.self.norm_k, in, pool);
-      v[i] = product(block.self.v, in, pool);
-      turn_rows(turns[i], heads_, q[i]);
-      turn_rows(turns[i], heads_, k[i]);
+      turn_rows(turns[i], heads, q[i]);
+      turn_rows(turns[i], heads, k[i]);
     }
-    ranks.attend({.heads = heads_, .dim = dim_, .grid = grid, .layer = layer}, q, k, v, met);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      add_gated(x[i], product(block.self.out, met[i], pool), part(2), width_);
-      add_cross(block, text[i], x[i], pool);
-      std::vector<float> hidden = product(block.up, modulated(x[i], width_, eps_, part(3), part(4)), pool);
-      activate(TowerActivation::kGeluTanh, hidden.data(), hidden.size());
-      add_gated(x[i], product(block.down, hidden, pool), part(5), width_);
-    }
+    ranks.attend({.heads = heads, .dim = dim_, .grid = grid, .layer = layer}, q, k,
+                 products(block.self.v, in, ranks), met);
+    add_all(sums(block.self.out, met, ranks), 2);
+    add_cross(block, text, x, ranks);
+    PerRank hidden = products(block.up, all_modulated(3), ranks);
+    for (Rows& rows : hidden) activate(TowerActivation::kGeluTanh, rows.data(), rows.size());
+    add_all(sums(block.down, hidden, ranks), 5);
   }
 
   // Every rank has the whole text, and no other's tokens are asked: dense whatever the backend.
-  void add_cross(const WanBlock& block, const std::vector<float>& text, std::vector<float>& x,
-                 ThreadPool& pool) const {
-    const auto rows = static_cast<std::uint32_t>(x.size() / width_);
-    std::vector<float> in = x;
-    if (!block.norm2.weight.empty()) block.norm2.apply(x.data(), rows, in.data(), pool);
-    const std::vector<float> q = normed(block.cross.q, block.cross.norm_q, in, pool),
-                             k = normed(block.cross.k, block.cross.norm_k, text, pool),
-                             v = product(block.cross.v, text, pool);
-    const std::vector<float> sum = product(block.cross.out, dense_heads(q, k, v, heads_, dim_, pool), pool);
-    add(x.data(), sum.data(), x.size());
+  void add_cross(const WanBlock& block, const PerRank& text, PerRank& x, SequenceRanks& ranks) const {
+    PerRank in = x, met;
+    for (std::size_t i = 0; i < x.size() && !block.norm2.weight.empty(); ++i)
+      block.norm2.apply(x[i].data(), static_cast<std::uint32_t>(x[i].size() / width_), in[i].data(),
+                        ranks.pool());
+    const PerRank q = normed(block.cross.q, block.cross.norm_q, in, ranks),
+                  k = normed(block.cross.k, block.cross.norm_k, text, ranks),
+                  v = products(block.cross.v, text, ranks);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      met.push_back(dense_heads(q[i], k[i], v[i], heads_ / tp_, dim_, ranks.pool()));
+    const PerRank sum = sums(block.cross.out, met, ranks);
+    for (std::size_t i = 0; i < x.size(); ++i) add(x[i].data(), sum[i].data(), x[i].size());
   }
 
-  const std::uint32_t heads_, dim_, width_, in_, out_, text_, freq_, ffn_;
+  const std::uint32_t tp_, heads_, dim_, width_, in_, out_, text_, freq_, ffn_;
   const float eps_;
   std::array<std::uint32_t, 3> patch_ = {1, 2, 2};
   TowerLinear patches_, time_proj_, proj_out_;

@@ -4,7 +4,6 @@
 // split adds keys. Here is what one GPU makes, by every split.)
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,6 +17,7 @@
 #include "rank/numeric/diffusion/denoiser.h"
 #include "rank/numeric/diffusion/denoiser_layers.h"
 #include "rank/numeric/diffusion/joint_streams.h"
+#include "rank/numeric/diffusion/z_image_block.h"
 
 namespace tpsim::rank {
 namespace {
@@ -40,29 +40,14 @@ Rows transposed(const Rows& rows, std::uint32_t a, std::uint32_t b) {
   return out;
 }
 
-// The root mean square norm, times a factor of each column.
-Rows scaled(const Rows& x, const TowerNorm& norm, const float* factors) {
-  const auto width = static_cast<std::uint32_t>(norm.weight.size());
-  Rows weight(width), out(x.size());
-  for (std::uint32_t i = 0; i < width; ++i) weight[i] = norm.weight[i] * factors[i];
-  for (std::size_t at = 0; at < x.size(); at += width)
-    rms_norm(x.data() + at, width, weight.data(), 0, norm.eps, out.data() + at);
-  return out;
-}
-
-struct Block {
-  TowerLinear modulation;  // of refiners of text: none
-  TowerNorm before_attention, after_attention, before_mlp, after_mlp;
-  TowerLinear q, k, v, out, gate, up, down;
-  Rows norm_q, norm_k;
-};
-
 class ZImage : public Denoiser {
  public:
-  ZImage(const ConfigReader& config, const TensorSource& source)
-      : heads_(config.number_or("n_heads", 30)),
+  ZImage(const ConfigReader& config, const TensorSource& source, std::uint32_t tp_size)
+      : tp_(tp_size),
+        heads_(config.number_or("n_heads", 30)),
         width_(config.number_or("dim", 3840)),
         dim_(width_ / heads_),
+        mlp_(static_cast<std::uint32_t>(width_ / 3.0 * 8)),  // as Python rounds it
         channels_(config.number_or("in_channels", 16)),
         text_(config.number_or("cap_feat_dim", 2560)),
         condition_(std::min(width_, kMostCondition)),
@@ -72,6 +57,8 @@ class ZImage : public Denoiser {
                                {.sizes = {32, 48, 48}, .theta = config.real("rope_theta", 256, 1, 1e9)},
                                dim_)) {
     refuse_others(config);
+    refuse_uncut(tp_, heads_, "n_heads", config.where());
+    refuse_uncut(tp_, mlp_, "the MLP's width, 8 thirds of dim,", config.where());
     const TowerReader reader(source, WeightType::kFp32, {""}, "x_pad_token");
     const auto linear = [&](const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
       return reader.whole(name, outputs, {inputs}, /*bias=*/true);
@@ -83,10 +70,12 @@ class ZImage : public Denoiser {
              .second = linear("t_embedder.mlp.2", condition_, kTimeHidden)};
     image_padding_ = reader.tensor("x_pad_token", {1, width_});
     text_padding_ = reader.tensor("cap_pad_token", {1, width_});
+    const CutReader cut{reader, tp_, /*bias=*/false};
+    const ZImageSizes sizes{.width = width_, .dim = dim_, .mlp = mlp_, .condition = condition_, .eps = eps_};
     const auto read = [&](const std::string& name, const char* key, std::uint32_t otherwise, bool modulated) {
-      std::vector<Block> out;
+      std::vector<ZImageBlock> out;
       for (std::uint32_t i = 0; i < config.number_or(key, otherwise, 0); ++i)
-        out.push_back(read_block(reader, name + "." + std::to_string(i) + ".", modulated));
+        out.push_back(read_z_image_block(cut, name + "." + std::to_string(i) + ".", sizes, modulated));
       return out;
     };
     image_refiner_ = read("noise_refiner", "n_refiner_layers", 2, true);
@@ -132,17 +121,17 @@ class ZImage : public Denoiser {
     const std::vector<Rows> images =
         ranks.gather(refined_image(latents, condition, image, image_turns, ranks),
                      {image.count(0), image.count(1)}, width_);
-    std::vector<Rows> refined(texts.size());  // the same on each rank: once for those of a process
+    const PerRank refined = refined_text(texts, text_turns, ranks);
     PerRank x(ranks.local());
     std::vector<Turns> own(ranks.local());
     for (std::uint32_t i = 0; i < ranks.local(); ++i) {
       const std::uint32_t prompt = ranks.prompt(i);
       const Share share = ranks.tokens(i, whole.count(prompt));
-      if (refined[prompt].empty()) refined[prompt] = refined_text(texts[prompt], text_turns[prompt], pool);
       own[i] = turns_of(concatenated(text_turns[prompt], image_turns[prompt]), share);
-      x[i] = rows_of(concatenated(refined[prompt], images[prompt]), width_, share);
+      x[i] = rows_of(concatenated(refined[i], images[prompt]), width_, share);
     }
-    for (const Block& block : blocks_) forward_block(block, condition, whole, own, x, ranks);
+    for (const ZImageBlock& block : blocks_)
+      block.forward(condition, own, x, ranks, shared_attention(whole, ranks));
 
     activate(TowerActivation::kSilu, condition.data(), condition_);
     const Rows scale = product(last_scale_, condition, pool), shift(width_);
@@ -174,87 +163,17 @@ class ZImage : public Denoiser {
     }
   }
 
-  Block read_block(const TowerReader& reader, const std::string& at, bool modulated) const {
-    const auto hidden = static_cast<std::uint32_t>(width_ / 3.0 * 8);  // as Python rounds it
-    const auto linear = [&](const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
-      return reader.whole(at + name, outputs, {inputs}, /*bias=*/false);
-    };
-    const auto norm = [&](const std::string& name) { return reader.norm(at + name, width_, eps_, true); };
-    Block out{.modulation = {},
-              .before_attention = norm("attention_norm1"),
-              .after_attention = norm("attention_norm2"),
-              .before_mlp = norm("ffn_norm1"),
-              .after_mlp = norm("ffn_norm2"),
-              .q = linear("attention.to_q", width_, width_),
-              .k = linear("attention.to_k", width_, width_),
-              .v = linear("attention.to_v", width_, width_),
-              .out = linear("attention.to_out.0", width_, width_),
-              .gate = linear("feed_forward.w1", hidden, width_),
-              .up = linear("feed_forward.w3", hidden, width_),
-              .down = linear("feed_forward.w2", width_, hidden),
-              .norm_q = reader.tensor(at + "attention.norm_q.weight", {dim_}),
-              .norm_k = reader.tensor(at + "attention.norm_k.weight", {dim_})};
-    if (modulated)
-      out.modulation = reader.whole(at + "adaLN_modulation.0", 4 * width_, {condition_}, /*bias=*/true);
-    return out;
-  }
-
   static Turns turns_of(const Turns& turns, const Share& share) {
     const auto first = turns.begin() + static_cast<std::ptrdiff_t>(share.first);
     return {first, first + static_cast<std::ptrdiff_t>(share.count)};
   }
 
-  // Factors of a block's four norms: before and after attention, before and after the MLP.
-  std::array<Rows, 4> factors(const Block& block, const Rows& condition, ThreadPool& pool) const {
-    std::array<Rows, 4> out;
-    out.fill(Rows(width_, 1));
-    if (block.modulation.bias.empty()) return out;
-    const Rows table = product(block.modulation, condition, pool);
-    for (std::size_t i = 0; i < 4; ++i) {
-      for (std::uint32_t at = 0; at < width_; ++at) {
-        const float value = table[i * width_ + at];
-        out[i][at] = i % 2 == 0 ? 1 + value : std::tanh(value);
-      }
-    }
-    return out;
-  }
-
-  struct Heads {
-    Rows q, k, v;
-  };
-  Heads heads_of(const Block& block, const float* factor, const Turns& turns, const Rows& x,
-                 ThreadPool& pool) const {
-    const Rows in = scaled(x, block.before_attention, factor);
-    // Of these norms Diffusers' eps is its own, whatever norm_eps.
-    Heads out{headed(block.q, block.norm_q, 1e-5F, in, pool), headed(block.k, block.norm_k, 1e-5F, in, pool),
-              product(block.v, in, pool)};
-    turn_rows(turns, heads_, out.q);
-    turn_rows(turns, heads_, out.k);
-    return out;
-  }
-  void add_rest(const Block& block, const std::array<Rows, 4>& by, const Rows& met, Rows& x,
-                ThreadPool& pool) const {
-    const Rows attended = scaled(product(block.out, met, pool), block.after_attention, by[1].data());
-    add(x.data(), attended.data(), x.size());
-    const Rows in = scaled(x, block.before_mlp, by[2].data());
-    Rows gate = product(block.gate, in, pool);
-    const Rows up = product(block.up, in, pool);
-    silu_and_mul(gate.data(), up.data(), static_cast<std::uint32_t>(gate.size()), gate.data());
-    const Rows made = scaled(product(block.down, gate, pool), block.after_mlp, by[3].data());
-    add(x.data(), made.data(), x.size());
-  }
-  void forward_block(const Block& block, const Rows& condition, const JointSequence& sequence,
-                     const std::vector<Turns>& turns, PerRank& x, SequenceRanks& ranks) const {
-    const std::array<Rows, 4> by = factors(block, condition, ranks.pool());
-    PerRank q, k, v, met;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      Heads heads = heads_of(block, by[0].data(), turns[i], x[i], ranks.pool());
-      q.push_back(std::move(heads.q));
-      k.push_back(std::move(heads.k));
-      v.push_back(std::move(heads.v));
-    }
-    ranks.attend(sequence.call(heads_, dim_), q, k, v, met);
-    for (std::size_t i = 0; i < x.size(); ++i) add_rest(block, by, met[i], x[i], ranks.pool());
+  // Over a sequence that the ranks share.
+  ZImageBlock::Attend shared_attention(const JointSequence& sequence, SequenceRanks& ranks) const {
+    return [call = sequence.call(heads_ / tp_, dim_), &ranks](const PerRank& q, const PerRank& k,
+                                                              const PerRank& v, PerRank& out) {
+      ranks.attend(call, q, k, v, out);
+    };
   }
 
   // Of each rank its tokens of the image, padding first.
@@ -270,32 +189,41 @@ class ZImage : public Denoiser {
       const Rows patches = transposed(image.patches(latents, tokens.image), channels_, 4);
       x[i] = concatenated(std::move(x[i]), product(image_in_, patches, ranks.pool()));
     }
-    for (const Block& block : image_refiner_) forward_block(block, condition, image, turns, x, ranks);
+    for (const ZImageBlock& block : image_refiner_)
+      block.forward(condition, turns, x, ranks, shared_attention(image, ranks));
     return x;
   }
 
   // Every rank has the whole text, and nobody else's tokens are asked: dense whatever the backend.
-  Rows refined_text(const TextEmbeddings& text, const Turns& turns, ThreadPool& pool) const {
-    Rows normed = text.rows;
-    text_norm_.apply(normed.data(), text.tokens, normed.data(), pool);
-    Rows x = product(text_in_, normed, pool);
-    for (std::uint32_t t = text.tokens; t < turns.size(); ++t) x = concatenated(std::move(x), text_padding_);
-    for (const Block& block : text_refiner_) {
-      const std::array<Rows, 4> by = factors(block, {}, pool);
-      const Heads heads = heads_of(block, by[0].data(), turns, x, pool);
-      add_rest(block, by, dense_heads(heads.q, heads.k, heads.v, heads_, dim_, pool), x, pool);
+  PerRank refined_text(std::span<const TextEmbeddings> texts, const std::array<Turns, 2>& all,
+                       SequenceRanks& ranks) const {
+    PerRank x;
+    std::vector<Turns> turns;
+    for (std::uint32_t i = 0; i < ranks.local(); ++i) {
+      const TextEmbeddings& text = texts[ranks.prompt(i)];
+      turns.push_back(all[ranks.prompt(i)]);
+      Rows normed = text.rows;
+      text_norm_.apply(normed.data(), text.tokens, normed.data(), ranks.pool());
+      x.push_back(product(text_in_, normed, ranks.pool()));
+      for (std::uint32_t t = text.tokens; t < turns[i].size(); ++t)
+        x[i] = concatenated(std::move(x[i]), text_padding_);
     }
+    const auto dense = [&](const PerRank& q, const PerRank& k, const PerRank& v, PerRank& out) {
+      for (std::size_t i = 0; i < q.size(); ++i)
+        out.push_back(dense_heads(q[i], k[i], v[i], heads_ / tp_, dim_, ranks.pool()));
+    };
+    for (const ZImageBlock& block : text_refiner_) block.forward({}, turns, x, ranks, dense);
     return x;
   }
 
-  const std::uint32_t heads_, width_, dim_, channels_, text_, condition_;
+  const std::uint32_t tp_, heads_, width_, dim_, mlp_, channels_, text_, condition_;
   const float eps_, time_scale_;
   const RotaryAxes axes_;
   TowerLinear image_in_, text_in_, last_scale_, last_;
   TowerNorm text_norm_;
   Embedder time_;
   Rows image_padding_, text_padding_;
-  std::vector<Block> image_refiner_, text_refiner_, blocks_;
+  std::vector<ZImageBlock> image_refiner_, text_refiner_, blocks_;
 };
 
 }  // namespace

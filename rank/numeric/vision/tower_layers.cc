@@ -72,15 +72,20 @@ TowerLinear TowerReader::whole(const std::string& name, std::uint32_t outputs,
 }
 
 TowerLinear TowerReader::rows(const std::string& name, std::uint32_t outputs, std::uint32_t inputs,
-                              Share share) const {
+                              const std::vector<Share>& shares) const {
   const std::string tensor = prefix_ + name + ".weight";
   source_.require(tensor, {outputs, inputs});
-  const std::uint32_t there =
-      share.first < inputs ? std::min(share.count, inputs - share.first) : 0;  // the rest is zero
+  std::uint32_t count = 0;
+  for (const Share& share : shares) count += share.count;
   TowerLinear linear;
-  linear.weight = PackedMatrix(type_, outputs, share.count, [&](std::uint32_t output, float* out) {
-    std::fill_n(out, share.count, 0.0F);
-    if (there > 0) source_.read(tensor, std::uint64_t{output} * inputs + share.first, there, out);
+  linear.weight = PackedMatrix(type_, outputs, count, [&](std::uint32_t output, float* out) {
+    std::fill_n(out, count, 0.0F);
+    for (const Share& share : shares) {
+      const std::uint32_t there =
+          share.first < inputs ? std::min(share.count, inputs - share.first) : 0;  // the rest is zero
+      if (there > 0) source_.read(tensor, std::uint64_t{output} * inputs + share.first, there, out);
+      out += share.count;
+    }
   });
   return linear;
 }
@@ -109,7 +114,7 @@ TowerMlp TowerReader::mlp(const std::vector<std::string>& up, const std::string&
     std::vector<OutputSlice> slices;
     for (const std::string& name : up) slices.push_back({name, sizes.width, share});
     mlp.shards.push_back(
-        {columns(slices, {sizes.inputs}, bias), rows(down, sizes.outputs, sizes.width, share)});
+        {columns(slices, {sizes.inputs}, bias), rows(down, sizes.outputs, sizes.width, {share})});
   }
   return mlp;
 }
@@ -319,7 +324,7 @@ VitLayers::Layer VitLayers::read_layer(const VisionConfig& vision, const VitName
       }
     }
     layer.attention.shards.push_back(
-        {reader.columns(qkv, {hidden}, vision.qkv_bias), reader.rows(at + names.out, hidden, hidden, own)});
+        {reader.columns(qkv, {hidden}, vision.qkv_bias), reader.rows(at + names.out, hidden, hidden, {own})});
   }
   std::vector<std::string> up = {at + names.fc1};
   if (!names.gate.empty()) up.insert(up.begin(), at + names.gate);

@@ -108,8 +108,10 @@ class TowerReader {
                       bool bias) const;
   TowerLinear whole(const std::string& name, std::uint32_t outputs, const std::vector<std::uint64_t>& inputs,
                     bool bias) const;
-  // All outputs of a share of the inputs. No bias: it is added once, after the sum over ranks.
-  TowerLinear rows(const std::string& name, std::uint32_t outputs, std::uint32_t inputs, Share share) const;
+  // All outputs of shares of the inputs, one behind the other. No bias: it is added once, after the sum over
+  // ranks.
+  TowerLinear rows(const std::string& name, std::uint32_t outputs, std::uint32_t inputs,
+                   const std::vector<Share>& shares) const;
   // A tensor as it is, flat.
   std::vector<float> tensor(const std::string& name, const std::vector<std::uint64_t>& shape) const;
   // NAME.weight and, unless it is a root mean square, NAME.bias.

@@ -52,15 +52,15 @@ class Pipelines(Numeric):
         return folder
 
     def rows(self, folder, *extra, processes=None, status=0):
-        """(ranks, cfg, ring, ulysses), backend, kept, from dense, from the reference, of the pixels (if it has some)"""
+        """(ranks, tp, cfg, ring, ulysses), backend, kept, from dense, from the reference, of the pixels (if it has some)"""
         done = self.tpsim("verify", "--model-path", folder, *extra, processes=processes)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.last_line = done.stdout.splitlines()[-1]
         found = []
         for line in done.stdout.splitlines()[1:]:
             words = line.replace("%", "").split()
-            if len(words) >= 7 and words[0].isdigit():
-                found.append((tuple(map(int, words[:4])), words[4], *map(float, words[5:9])))
+            if len(words) >= 8 and words[0].isdigit():
+                found.append((tuple(map(int, words[:5])), words[5], *map(float, words[6:10])))
         return found
 
     def test_diffusers_loop_by_every_split(self):
@@ -75,13 +75,31 @@ class Pipelines(Numeric):
                     self.assertEqual(len(differences), 3 if "pixels" in reference(name) else 2)
                     self.assertLessEqual(max(differences), TOLERANCE)
 
+    def test_weights_cut_over_ranks(self):
+        for name, tp, splits in (("wan", 4, 4), ("wan-euler", 8, 1), ("flux", 4, 3), ("flux2-klein", 2, 9),
+                                 ("qwen-image", 2, 9), ("z-image", 4, 4)):
+            folder = self.pipeline(name)
+            flags = ["--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa", "--tp-size",
+                     str(tp)]
+            rows = self.rows(folder, *flags)
+            self.assertEqual({split[1] for split, *_ in rows}, {tp})
+            self.assertEqual(len(rows), splits)
+            for split, *_, dense, reference, pixels in rows:
+                with self.subTest(name=name, split=split):
+                    self.assertLessEqual(max(dense, reference, pixels), TOLERANCE)
+                    self.assertGreater(dense, 0)  # sums come in other orders
+            if name == "wan":  # a group of ranks in each of two processes
+                self.assertEqual(self.rows(folder, *flags, "--num-gpus", "8", processes=2),
+                                 [row for row in rows if row[0][0] == 8])
+
     def test_processes(self):
         folder = self.pipeline("wan")
         flags = ["--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa,sage_attn"]
-        alone = {row[:2]: row for row in self.rows(folder, *flags)}
-        for processes, ranks in ((1, 1), (2, 2), (4, 4), (8, 8), (2, 4)):
-            with self.subTest(processes=processes, ranks=ranks):
-                rows = self.rows(folder, *flags, "--num-gpus", str(ranks), processes=processes)
+        alone = {row[:2]: row for row in [*self.rows(folder, *flags),
+                                          *self.rows(folder, *flags, "--num-gpus", "4", "--tp-size", "2")]}
+        for processes, ranks, tp in ((1, 1, 1), (2, 2, 1), (4, 4, 1), (8, 8, 1), (2, 4, 1), (4, 4, 2)):
+            with self.subTest(processes=processes, ranks=ranks, tp=tp):
+                rows = self.rows(folder, *flags, "--num-gpus", str(ranks), "--tp-size", str(tp), processes=processes)
                 self.assertGreater(len(rows), 0)
                 for row in rows:
                     self.assertEqual(row, alone[row[:2]])  # as printed
@@ -211,7 +229,7 @@ class Pipelines(Numeric):
     def test_one_split(self):
         rows = self.rows(self.pipeline("wan"), "--num-gpus", "8", "--ulysses-degree", "2", "--ring-degree", "2",
                          "--attention-backends", "fa", "--enable-cfg-parallel")
-        self.assertEqual([split for split, *_ in rows], [(8, 2, 2, 2)])
+        self.assertEqual([split for split, *_ in rows], [(8, 1, 2, 2, 2)])
 
     def refuse(self, folder, words, *flags):
         done = self.tpsim("verify", "--model-path", folder, *flags)
@@ -233,6 +251,8 @@ class Pipelines(Numeric):
                               ("--latent-size 3x6", "--latent-size", "3x6"),
                               ("--latent-size", "--latent-size", "3x5x10"),
                               ("--ulysses-degree 3", "--num-gpus", "3", "--ulysses-degree", "3"),
+                              ("--tp-size 3: does not divide num_attention_heads", "--tp-size", "3"),
+                              ("--num-gpus 6", "--num-gpus", "6", "--tp-size", "4"),
                               ("--enable-cfg-parallel", "--guidance-scale", "1", "--enable-cfg-parallel"),
                               ("--reference", "--reference", "none.json"),
                               ("--attention-backend-config", "--attention-backend-config", "sparsity=0.5")):

@@ -97,6 +97,22 @@ TEST(SequenceRanks, EverySplitIsTheSoftmaxOverAllTokens) {
   }
 }
 
+TEST(SequenceRanks, AddsUpWhatTheShardsOfAPlaceHave) {
+  LocalCollectives collectives(6);
+  ThreadPool pool(1);
+  SequenceRanks ranks({.ulysses = 2, .tp = 3}, of("fa"), collectives, pool);
+  // Places need not have as many tokens.
+  SequenceRanks::PerRank parts = {{1, 2, 3, 4}, {10, 20, 30, 40}, {100, 200, 300, 400},
+                                  {5, 6},       {7, 8},           {9, 1}};
+  ranks.reduce(parts, {0.5F, 0});
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(parts[i], (std::vector<float>{111.5F, 222, 333.5F, 444}));
+    EXPECT_EQ(parts[3 + i], (std::vector<float>{21.5F, 15}));
+  }
+  EXPECT_EQ(ranks.shard(4), 1U);
+  EXPECT_EQ(ranks.tokens(4, 7).first, 4U);
+}
+
 TEST(SequenceRanks, RefusesHeadsThatDoNotDivideAndRingsOfSparseBackends) {
   EXPECT_THROW(attend({.ulysses = 3}, of("fa")), UserError);
   EXPECT_THROW(attend({.ring = 2}, of("video_sparse_attn", {{"sparsity", "0.5"}})), UserError);
