@@ -93,6 +93,7 @@ struct BackendRow {
   GpuGenerations generations{};
   GpuGenerations mla_generations{};  // of the MLA form, where they are others; empty: the same
   bool prefill_only = false;
+  bool dropped = false;  // SGLang 0.5.12 has it, 0.5.23 no more (arg_groups/choices.py)
   bool supports_cuda_graph = true;
 
   bool has_mha = false;

@@ -28,6 +28,7 @@ extern const BackendDescription cutlass_mla = {
             .title = "Cutlass MLA",
             .mla_place = 3,
             .generations = {GpuGeneration::kBlackwell},
+            .dropped = true,
             .has_mla = true,
             .mla_page_sizes = {128},
             .mla_fp8 = Support::kYes,

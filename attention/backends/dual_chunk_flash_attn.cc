@@ -166,6 +166,7 @@ extern const BackendDescription dual_chunk_flash_attn = {
             .title = "Dual Chunk FlashAttention",
             .mha_place = 8,
             .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper},
+            .dropped = true,
             .has_mha = true,
             .dual_chunk = true},
     .create = create_backend<DualChunkBackend>,

@@ -1,5 +1,7 @@
 #include "launch/deployment/sides.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -8,7 +10,9 @@
 #include "launch/deployment/router.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
+#include "rank/config/shard.h"
 #include "rank/cost/hardware.h"
+#include "rank/llm/memory.h"
 
 namespace tpsim::launch {
 namespace {
@@ -52,6 +56,18 @@ constexpr double kLoadBandwidth = 13e9;
 // Where SGLang's decode server has rows for requests on their way (model_runner_kv_cache_mixin.py).
 constexpr std::uint32_t kFewRequests = 32;
 
+// KV of a token on one rank, a drafting head's included: it is sent as more layers
+// (disaggregation/prefill.py, draft_token_to_kv_pool). The head's input, 8 to 16 KB of a request, goes with
+// the list of its pages.
+double token_bytes(const Deployment& side) {
+  auto bytes = static_cast<double>(side.memory.kv_bytes_per_token);
+  if (!side.speculation.draft) return bytes;
+  const rank::ModelConfig& head = side.speculation.draft->config;
+  return bytes + static_cast<double>(rank::kv_bytes_per_token(
+                     head, rank::make_shard(head, side.draft.layout, 0), side.draft.kv_format,
+                     head.is_sparse() ? side.sparse.token_bytes : 0));
+}
+
 DisaggregationConfig config_of(const DisaggregationArgs& args, const Deployment& side,
                                DisaggregationMode mode) {
   DisaggregationConfig config = kThreads;
@@ -59,9 +75,8 @@ DisaggregationConfig config_of(const DisaggregationArgs& args, const Deployment&
   config.num_reserved_decode_tokens = args.num_reserved_decode_tokens;
   const std::uint32_t running = side.scheduler.max_running_requests;
   config.extra_rows = running <= kFewRequests ? 2 * running : 0;
-  const auto token_bytes = static_cast<double>(side.memory.kv_bytes_per_token);
-  config.offload_token_seconds = token_bytes / kOffloadBandwidth;
-  config.load_token_seconds = token_bytes / kLoadBandwidth;
+  config.offload_token_seconds = token_bytes(side) / kOffloadBandwidth;
+  config.load_token_seconds = token_bytes(side) / kLoadBandwidth;
   return config;
 }
 
@@ -112,14 +127,16 @@ KvLinkConfig link_config(const DisaggregationArgs& args, const Deployment& prefi
   if (args.kv_link_bandwidth) bandwidth = *args.kv_link_bandwidth * 1e9;
   if (link != "nvlink")
     say(notes, "KV over {}: chunks cost the host what they cost with NIXL over NVLink", link);
+  const auto buffers_of = [](const rank::ModelConfig& layers) {
+    return layers.num_layers * (layers.is_mla() ? 1.0 : 2.0);
+  };
   const rank::ModelConfig& model = prefill.model;
-  const double buffers = model.num_layers * (model.is_mla() ? 1.0 : 2.0);
+  const double buffers =
+      buffers_of(model) + (prefill.speculation.draft ? buffers_of(prefill.speculation.draft->config) : 0);
   KvLinkConfig config;
   config.chunk_seconds = kChunkSeconds;
   config.run_seconds = buffers * kDescriptorSeconds;
-  config.token_seconds =
-      static_cast<double>(std::max(prefill.memory.kv_bytes_per_token, decode.memory.kv_bytes_per_token)) /
-      bandwidth;
+  config.token_seconds = std::max(token_bytes(prefill), token_bytes(decode)) / bandwidth;
   config.page_list_seconds = kPageListSeconds;
   config.notice_seconds = kNoticeSeconds;
   config.token_runs = !model.is_mla() && prefill.ranks.tp_size != decode.ranks.tp_size;
@@ -140,7 +157,11 @@ void refuse_what_is_not_split(const ServerArgs& args, const Deployment& prefill,
   for (const Deployment* side : {&prefill, &decode}) {
     if (side->parallel.layout.dp_size > 1) refuse("--enable-dp-attention", "leave it out");
     if (side->pipeline.config.staged()) refuse("--pp-size", "use --tp");
-    if (side->speculation.config.enabled()) refuse("speculative decoding", "leave it out");
+    const scheduler::SpeculationConfig& drafts = side->speculation.config;
+    if (drafts.enabled() && !(drafts.has_head() && drafts.v2))
+      refuse(fmt::format("--speculative-algorithm {}{}", side->speculation.algorithm,
+                         drafts.has_head() ? " in spec v1" : ", which has no head,"),
+             "use EAGLE, EAGLE3 or NEXTN of --sglang-version 0.5.14 or newer");
     if (side->scheduler.sliding_window_size > 0)
       refuse("a pool of sliding-window layers", "say --disable-hybrid-swa-memory, or serve it unsplit");
     if (side->scheduler.states.slots > 0 || side->model.is_hybrid_linear())
@@ -159,6 +180,13 @@ void check_exchange(const Deployment& prefill, const Deployment& decode) {
         prefill.scheduler.page_size, decode.scheduler.page_size);
   if (prefill.attention.kv_format != decode.attention.kv_format)
     throw_user_error("--kv-cache-dtype: prefill and decode servers have different ones; give both the same");
+  // The head's KV and its first input are the prefill server's to make.
+  const auto head_of = [](const Deployment& side) {
+    return side.speculation.draft ? side.speculation.draft->config.name : std::string();
+  };
+  if (prefill.speculation.algorithm != decode.speculation.algorithm || head_of(prefill) != head_of(decode))
+    throw_user_error(
+        "--speculative-algorithm: prefill and decode servers have different heads; give both the same");
   const std::uint64_t reserved = decode.scheduler.disaggregation.num_reserved_decode_tokens;
   if (reserved >= decode.scheduler.max_total_num_tokens)
     throw_user_error(

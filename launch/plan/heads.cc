@@ -12,18 +12,18 @@
 namespace tpsim::launch {
 namespace {
 
-constexpr std::array<std::uint32_t, 3> kChains = {3, 2, 1};
+constexpr std::array<std::uint32_t, 4> kSteps = {0, 3, 2, 1};  // 0: SGLang's own choice
 
 }  // namespace
 
 std::vector<PlanHead> heads_for(const rank::ModelConfig& model) {
   std::vector<PlanHead> heads;
   if (rank::has_next_layer(model) && published_acceptance(model.architecture, rank::DraftKind::kNextN))
-    heads.push_back({"NEXTN", ""});
+    heads.push_back({model.is_compressed() ? "EAGLE" : "NEXTN", "", model.is_compressed()});
   if (!published_acceptance(model.architecture, rank::DraftKind::kEagle3)) return heads;
   for (const std::string& id : rank::catalogue_drafts_for(model.name)) {
     const auto head = rank::catalogue_draft(id);
-    if (head && head->facts.draft_head == rank::DraftHead::kEagle3) heads.push_back({"EAGLE3", id});
+    if (head && head->facts.draft_head == rank::DraftHead::kEagle3) heads.push_back({"EAGLE3", id, false});
   }
   return heads;
 }
@@ -47,9 +47,13 @@ bool add_with_head(PlanSpace& space, std::size_t plain, const PlanHead& head) {
     add_setting(space, plain, std::move(setting), flags,
                 space.layouts[plain] + " --speculative-algorithm " + head.algorithm);
   };
-  add(0);
-  if (!resolve_setting(space.settings.back()).deployment) return false;
-  for (const std::uint32_t steps : kChains) add(steps);
+  const std::size_t first = space.settings.size();
+  for (const std::uint32_t steps : kSteps) {
+    if (steps == 0 && head.chains_alone) continue;
+    add(steps);
+    if (space.settings.size() == first + 1 && !resolve_setting(space.settings.back()).deployment)
+      return false;
+  }
   return true;
 }
 

@@ -18,11 +18,13 @@
 namespace tpsim::launch {
 
 struct PlanHead {
-  std::string algorithm;  // --speculative-algorithm
-  std::string path;       // --speculative-draft-model-path; empty: a layer of the model itself
+  std::string algorithm;      // --speculative-algorithm
+  std::string path;           // --speculative-draft-model-path; empty: a layer of the model itself
+  bool chains_alone = false;  // as many drafts must be said
 };
 // The model's own layer for the next token, and the EAGLE3 heads that the catalogue has for it. None where
-// nobody published how often such drafts are right.
+// nobody published how often such drafts are right. Of DeepSeek-V4 SGLang takes NEXTN's other name alone,
+// EAGLE, and drafts that are said to be a chain (deepseek_v4_hook.py).
 std::vector<PlanHead> heads_for(const rank::ModelConfig& model);
 
 // Adds setting `plain` of the space with `head`, once for each number of drafts: SGLang's own choice for the

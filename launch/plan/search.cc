@@ -192,14 +192,24 @@ class Search {
         rest.push_back(i);
     }
     try_some(rest, deadlines);
-    const std::size_t before = candidates_.size();
-    if (wishes_.pairs) add_promising_pairs();
+    if (wishes_.pairs) add_promising_pairs(0);
+    const std::size_t drafting = space_.settings.size();
     for (const PlanHead& head : wishes_.heads) add_promising_with(head);
+    try_added(deadlines);
+    if (wishes_.pairs && !wishes_.heads.empty()) {
+      add_promising_pairs(drafting);
+      try_added(deadlines);
+    }
+    return those_left();
+  }
+
+  // What was added to the space since the last of its settings was tried.
+  void try_added(const std::map<std::uint32_t, double>& deadlines) {
+    const std::size_t before = candidates_.size();
     candidates_.resize(space_.settings.size());
     std::vector<std::size_t> added(candidates_.size() - before);
     std::iota(added.begin(), added.end(), before);
     try_some(added, deadlines);
-    return those_left();
   }
 
   // Of the settings that served the beginning and `may`, for each number of GPUs, those of the best
@@ -238,9 +248,9 @@ class Search {
     }
   }
 
-  // Pairs of what the best replicas are; see search_plan().
-  void add_promising_pairs() {
-    for_promising([this](std::size_t i) { return candidates_[i].prefill_share() > 0; },
+  // Pairs of what the best replicas are, of the settings from `first` on; see search_plan().
+  void add_promising_pairs(std::size_t first) {
+    for_promising([&](std::size_t i) { return i >= first && candidates_[i].prefill_share() > 0; },
                   [this](std::size_t i) {
                     const std::uint32_t servers = space_.settings[i].args.parallel.replicas();
                     const double prefill = candidates_[i].prefill_share() * servers;

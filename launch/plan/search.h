@@ -57,7 +57,8 @@ struct PlanWishes {
 // the rest, where replicas are in it: for each number of GPUs those of the best kAddedLayouts layouts of
 // replicas, the best setting of each and the best that leaves chunks and policy to SGLang. As many servers
 // prefill as prefills take of the replicas' time, rounded down and up. In the same way what add_with_head()
-// makes of the best layouts of whole servers is added for each of wishes.heads.
+// makes of the best layouts of whole servers is added for each of wishes.heads, and then pairs of the best of
+// these replicas.
 inline constexpr std::size_t kFinalists = 16, kGroups = 48, kAddedLayouts = 3;
 PlanSearch search_plan(const ServerArgs& args, PlanSpace& space, const PlanWishes& wishes,
                        const PlanCrew& crew, std::uint32_t threads, ProgressBar& progress);

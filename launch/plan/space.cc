@@ -9,8 +9,10 @@
 #include <string_view>
 #include <utility>
 
+#include "attention/selection/registry.h"
 #include "proto/base/error.h"
 #include "rank/config/model_config.h"
+#include "scheduler/releases/sglang_release.h"
 
 namespace tpsim::launch {
 namespace {
@@ -121,6 +123,20 @@ void note_values(const std::map<std::string, std::string>& values, proto::Sweep&
   }
 }
 
+// Leaves out what the release that launch commands are for has no more.
+void leave_out_dropped(const ServerArgs& args, std::vector<BackendPair>& pairs) {
+  if (args.sglang_release.name != scheduler::default_release().name) return;
+  const auto dropped = [](const std::string& name) {
+    return attention::find_backend(name, "--attention-backends").row.dropped;
+  };
+  std::erase_if(pairs,
+                [&](const BackendPair& pair) { return dropped(pair.prefill) || dropped(pair.decode); });
+  if (pairs.empty())
+    throw_user_error(
+        "--model-path {}: SGLang {} has no attention backend for it; say --sglang-version 0.5.12",
+        args.model_path, args.sglang_release.name);
+}
+
 }  // namespace
 
 std::vector<FlagValues> plan_layouts(const FlagSet& flags, std::uint32_t gpus, bool experts) {
@@ -225,6 +241,7 @@ PlanSpace plan_space(const FlagSet& flags, ServerArgs& args, const std::vector<s
   if (pairs.empty()) {
     space.backends = all_backends({&base, 1});
     pairs = space.backends.pairs;
+    leave_out_dropped(base, pairs);
   }
   const std::vector<FreeAxis> others = other_axes(flags);
   const std::vector<FlagValues> combinations = product_of(others);

@@ -15,6 +15,9 @@ class Disaggregation(CommandLine):
     LOAD = ("--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--dataset-name", "random", "--num-prompts", "80",
             "--random-input-len", "900", "--random-output-len", "60", "--request-rate", "20", "--check-invariants")
     PAIR = ("--pd-disaggregation",)
+    HEAD = ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B",
+            "--speculative-accept-rates", "0.8", "--speculative-num-steps", "3", "--speculative-eagle-topk", "1",
+            "--speculative-num-draft-tokens", "4")
 
     def test_requests_name_both_servers(self):
         report, requests, text = self.served(*self.LOAD, *self.PAIR, "--prefill", "2", "--decode", "3", "--decode-policy", "round_robin")
@@ -54,6 +57,14 @@ class Disaggregation(CommandLine):
                                           "--decode-args=--max-total-tokens 5000 --cuda-graph-max-bs 64")
         self.assertGreater(report["retractions"], 0)
         self.assertEqual(report["completed"], len(requests))
+
+    def test_heads_draft_on_the_decode_servers(self):
+        """Prefills compute the head's KV, too, and send it; decodes keep several tokens of a step."""
+        plain, _, _ = self.served(*self.LOAD, *self.PAIR)
+        drafts, _, _ = self.served(*self.LOAD, *self.PAIR, *self.HEAD)
+        self.assertLess(drafts["mean_tpot_ms"], 0.7 * plain["mean_tpot_ms"])
+        self.assertGreater(drafts["mean_ttft_ms"], plain["mean_ttft_ms"])
+        self.assertEqual(drafts["total_output_tokens"], plain["total_output_tokens"])
 
     def test_real_pairs_did_the_same(self):
         """Loads of real pairs: the same requests wait and are retracted, and times are near."""
@@ -111,6 +122,11 @@ class Disaggregation(CommandLine):
                 ((*self.PAIR, "--dp-size", "2"), "--pd-disaggregation: --dp-size"),
                 ((*self.PAIR, "--pp-size", "2"), "--pd-disaggregation: --pp-size"),
                 ((*self.PAIR, "--checkpoint", "c", "--report-dir", "d"), "--pd-disaggregation: a checkpoint"),
+                ((*self.PAIR, "--decode-args=" + " ".join(self.HEAD)), "--speculative-algorithm: prefill and decode servers"),
+                ((*self.PAIR, *self.HEAD, "--sglang-version", "0.5.12", "--disable-overlap-schedule"),
+                 "--pd-disaggregation: --speculative-algorithm EAGLE3 in spec v1"),
+                ((*self.PAIR, "--speculative-algorithm", "NGRAM", "--speculative-accept-rates", "0.5"),
+                 "--pd-disaggregation: --speculative-algorithm NGRAM, which has no head"),
                 (("--disaggregation-mode", "prefill"), "--disaggregation-mode: one command has both sides here")):
             self.assert_refused(["run", *self.LOAD, *words], sentence)
         self.assert_refused(["serve", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", *self.PAIR],

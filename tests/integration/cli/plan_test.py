@@ -64,11 +64,14 @@ class Plan(CommandLine):
         self.assertNotIn("--enable-mixed-chunk", done.stdout)
         pairs = [best for best in plan["best"] if "pd_disaggregation" in best["flags"]]
         self.assertEqual({best["flags"]["tp_size"] for best in pairs}, {"1", "2"})
+        self.assertEqual({best["flags"].get("speculative_algorithm") for best in pairs}, {None, "EAGLE3"})
         for best in pairs:
             servers = int(best["flags"]["prefill"]) + int(best["flags"]["decode"])
             self.assertEqual((best["gpus"], servers * int(best["flags"]["tp_size"])), (4, 4))
             modes = [" --disaggregation-mode " in command for command in best["launch"]]
             self.assertEqual(modes, [True] * servers + [False])
+            drafts = [" --speculative-algorithm " in command for command in best["launch"]]
+            self.assertEqual(drafts, ["speculative_algorithm" in best["flags"]] * servers + [False])
             report = os.path.join(self.folder, "pairs")
             again = self.tpsim("run", *run_words(best, words[2:]), "--hardware", "h200-sxm", *LOAD, *LEVELS, "--report-dir",
                                report)

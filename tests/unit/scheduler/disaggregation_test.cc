@@ -107,6 +107,17 @@ Served serve(const Workload& workload, const Pair& pair, LoadConfig load = {}) {
   return served;
 }
 
+// On both sides: the head reads what the prefill server computed.
+void draft(Pair& pair) {
+  for (SchedulerConfig* side : {&pair.prefill, &pair.decode}) {
+    side->speculation.algorithm = SpeculativeAlgorithm::kEagle;
+    side->speculation.num_steps = 3;
+    side->speculation.num_draft_tokens = 4;
+    side->speculation.accepted = AcceptLengths::from_rates(std::vector{0.8, 0.6}, 3, 1, 4);
+    side->speculation.follow(side->sglang_release, side->disable_overlap_schedule);
+  }
+}
+
 Workload random_workload(std::uint64_t seed, std::size_t requests, std::uint32_t answer) {
   std::mt19937_64 random(seed);
   Workload workload;
@@ -136,7 +147,8 @@ WorkloadRequest request(std::uint32_t prompt, std::uint32_t answer, double time 
 
 TEST(Disaggregation, EveryRequestIsServedOnce) {
   std::uint64_t retractions = 0, waits = 0;
-  for (std::uint64_t seed = 0; seed < 36; ++seed) {
+  for (std::uint64_t seed = 0; seed < 48; ++seed) {
+    const bool drafts = seed >= 36;
     const std::uint32_t page_size = seed % 3 == 0 ? 16 : 1;
     Pair pair{.prefill = side(DisaggregationMode::kPrefill, 2500, page_size),
               .decode = side(DisaggregationMode::kDecode, seed % 2 == 0 ? 1500 : 6000, page_size),
@@ -146,6 +158,7 @@ TEST(Disaggregation, EveryRequestIsServedOnce) {
     pair.decode.defers_steady_decode = seed % 4 != 1;
     if (seed % 4 == 2) pair.decode.disaggregation.num_reserved_decode_tokens = 0;  // retracted as they enter
     if (seed % 6 == 5) pair.decode.max_running_requests = 1;  // KV is there, and no place
+    if (drafts) draft(pair);
     const Workload workload = random_workload(seed, 150, seed % 4 == 0 ? 300 : 40);
     const Served served = serve(workload, pair);
     ASSERT_EQ(served.requests.size(), 150U) << seed;
@@ -180,8 +193,9 @@ TEST(Disaggregation, EveryRequestIsServedOnce) {
     EXPECT_EQ(input, served.report.total_input_tokens());
     EXPECT_EQ(output, served.report.total_output_tokens());
     EXPECT_EQ(steps, served.report.steps());
+    const proto::ForwardMode decodes = drafts ? proto::TARGET_VERIFY : proto::DECODE;
     for (const StepRecord& step : served.steps)
-      EXPECT_EQ(step.forward_mode, step.replica < pair.prefills ? proto::EXTEND : proto::DECODE);
+      EXPECT_EQ(step.forward_mode, step.replica < pair.prefills ? proto::EXTEND : decodes);
     EXPECT_EQ(serve(workload, pair).report.SerializeAsString(), served.report.SerializeAsString());
   }
   EXPECT_GT(retractions, 20U);

@@ -102,6 +102,16 @@ TEST(PlanSpace, IsTheProductAndLeavesTheArgumentsAsTheyWere) {
               testing::StartsWith("--gpus 8: cannot be shared out"));
 }
 
+TEST(PlanSpace, HasNoBackendThatTheReleaseDropped) {
+  const auto backends = [](std::vector<std::string> words) {
+    words.insert(words.end(), {"--model-path", "qwen2.5-14b-1m"});
+    Parsed parsed(words);
+    return plan_space(parsed.flags, parsed.args, {2}).settings.front().args.attention_backends.front().name();
+  };
+  EXPECT_EQ(backends({"--sglang-version", "0.5.12"}), "dual_chunk_flash_attn");
+  EXPECT_THROW(backends({}), UserError);
+}
+
 TEST(PlanHeads, AreTheModelsOwnLayerAndThoseOfTheCatalogue) {
   const auto heads = [](const std::string& model) {
     std::vector<std::string> out;
@@ -111,6 +121,8 @@ TEST(PlanHeads, AreTheModelsOwnLayerAndThoseOfTheCatalogue) {
   };
   for (const char* model : {"deepseek-v3", "glm-4.5", "qwen3-next-80b-a3b"})
     EXPECT_THAT(heads(model), testing::ElementsAre("NEXTN "));
+  EXPECT_THAT(heads("deepseek-v4-flash"),
+              testing::ElementsAre("EAGLE "));  // SGLang's check knows no other name
   EXPECT_THAT(heads("llama-3.1-8b"), testing::ElementsAre(testing::StartsWith("EAGLE3 lmsys/")));
   EXPECT_TRUE(heads("phi-4").empty());
 }
@@ -121,7 +133,7 @@ TEST(PlanHeads, DraftInAsManyWaysAsAreDocumentedWhereTheyCan) {
                  "--tp-size", "8", "--ep-size", "1"});
   PlanSpace space = plan_space(parsed.flags, parsed.args, {8});
   const std::size_t before = space.settings.size();
-  EXPECT_TRUE(add_with_head(space, 0, {"NEXTN", ""}));
+  EXPECT_TRUE(add_with_head(space, 0, {"NEXTN", "", false}));
   ASSERT_EQ(space.settings.size(), before + 4);
   EXPECT_FALSE(speculates(space.settings[0]));
   for (std::size_t i = before; i < space.settings.size(); ++i) {
@@ -138,7 +150,7 @@ TEST(PlanHeads, DraftInAsManyWaysAsAreDocumentedWhereTheyCan) {
   });
   ASSERT_NE(cannot, space.settings.end());
   EXPECT_FALSE(
-      add_with_head(space, static_cast<std::size_t>(cannot - space.settings.begin()), {"NEXTN", ""}));
+      add_with_head(space, static_cast<std::size_t>(cannot - space.settings.begin()), {"NEXTN", "", false}));
   EXPECT_EQ(space.settings.size(), before + 5);
 }
 
