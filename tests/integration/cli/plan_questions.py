@@ -10,7 +10,7 @@ import shlex
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 CATALOGUE = os.path.join(ROOT, "rank", "catalogue")
 LENGTHS = ((256, 8), (1024, 16), (3000, 8), (128, 32), (6000, 4))
-MOST = 4  # commands of an answer that are looked at: the best one, and others that are shown
+MOST = 4
 
 
 def names(folder):
@@ -22,8 +22,20 @@ def catalogue(folder, name):
         return json.load(file)
 
 
+def looked_at(best):
+    """Settings of an answer: the first MOST, and the first of each kind, which are pairs, heads and several nodes."""
+    kinds, out = set(), []
+    for rank, one in enumerate(best):
+        flags = one["flags"]
+        kind = (flags.get("speculative_algorithm"), "pd_disaggregation" in flags, " --nnodes " in one["launch"][0])
+        if rank < MOST or kind not in kinds:
+            out.append(one)
+        kinds.add(kind)
+    return out
+
+
 def run_words(best, settled=()):
-    """Behind `tpsim run`: the command of an answer; of pairs, which are several, its flags and those that were settled."""
+    """Behind `tpsim run`: the command of an answer; where it has several, its flags and those that were settled."""
     if len(best["launch"]) == 1:
         return shlex.split(best["launch"][0])
     model = shlex.split(best["launch"][0])
@@ -43,7 +55,7 @@ class Question:
         prompt, answer = draw.choice(LENGTHS)
         self.model = draw.choice(names("models"))
         self.hardware = draw.choice(names("hardware"))
-        self.gpus = draw.choice((1, 2, 3, 4, 6, 8))
+        self.gpus = draw.choice((1, 2, 3, 4, 8, 16))
         self.load = ["--dataset-name", "random", "--num-prompts", draw.choice(("4", "8", "12")), "--random-input-len",
                      str(prompt), "--random-output-len", str(answer), "--random-range-ratio", draw.choice(("0.2", "1")),
                      "--random-seed", str(seed)]

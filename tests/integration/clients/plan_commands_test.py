@@ -14,7 +14,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "cli"))
-from plan_questions import CATALOGUE, MOST, Question, catalogue  # noqa: E402
+from plan_questions import CATALOGUE, Question, catalogue, looked_at, names  # noqa: E402
 
 ANSWERED = 100
 # A process of SGLang's for each of them; others of their generations differ in size alone.
@@ -42,6 +42,15 @@ def of_one_server(command):
     return kept, environment
 
 
+def draft_of(words):
+    """The config.json of the head that drafts, as the catalogue has it; {} of a server without one of its own."""
+    if "--speculative-draft-model-path" not in words:
+        return {}
+    path = words[words.index("--speculative-draft-model-path") + 1]
+    return {"draft": next(head for head in (catalogue("drafts", name) for name in names("drafts"))
+                          if path in head["_ids"])}
+
+
 class PlanCommands(unittest.TestCase):
     program = python = None
 
@@ -64,12 +73,12 @@ class PlanCommands(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 answered += 1
                 with open(os.path.join(report, "plan.json")) as file:
-                    best = json.load(file)["best"][:MOST]
-                # Of pairs the servers' own, and not the router's.
+                    best = looked_at(json.load(file)["best"])
+                # Of several servers their own, and not the router's.
                 for command in (line for one in best for line in one["launch"] if "launch_router" not in line):
                     words, environment = of_one_server(command)
                     lines[question.hardware].append((command, {"config": config, "words": words,
-                                                               "environment": environment}))
+                                                               "environment": environment, **draft_of(words)}))
         return lines
 
     def test_every_command_is_accepted(self):

@@ -3,7 +3,8 @@
 Usage: sglang_accepts.py HARDWARE.json < LINES > VERDICTS
 
 HARDWARE.json: of rank/catalogue/hardware. A line of LINES is {"config": a config.json, "words": behind the module's
-name, --model-path left out, "environment": {…}}; its verdict, a line of JSON, is null or what SGLang says.
+name, --model-path left out, "draft": the config.json of --speculative-draft-model-path, where there is one,
+"environment": {…}}; its verdict, a line of JSON, is null or what SGLang says.
 """
 
 import contextlib
@@ -132,12 +133,18 @@ def verdict(line):
     with tempfile.TemporaryDirectory() as folder:
         config = dict(line["config"])
         config.setdefault("model_type", model_type(config["architectures"][0]))
-        with open(os.path.join(folder, "config.json"), "w") as file:
-            json.dump(config, file)
+        words = list(line["words"])
+        draft = os.path.join(folder, "draft")
+        os.mkdir(draft)
+        if "draft" in line:
+            words[words.index("--speculative-draft-model-path") + 1] = draft
+        for where, what in ((folder, config), (draft, line.get("draft", {}))):
+            with open(os.path.join(where, "config.json"), "w") as file:
+                json.dump(what, file)
         os.environ.update(line["environment"])
         try:
             with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-                args = prepare_server_args(["--model-path", folder, *line["words"]])
+                args = prepare_server_args(["--model-path", folder, *words])
                 args.resolve_once()
                 args.check_server_args()
         except SystemExit:
