@@ -34,6 +34,7 @@ class Loop {
     }
     if (encoded) {
       prompt_ = *encoded;
+      prompt_.condition = condition();
       return;
     }
     const auto text = [&](const char* name) {
@@ -42,14 +43,19 @@ class Loop {
           size.prompt_tokens, rank::seeded_tensor(name, size.seed, count),
           rank::seeded_tensor(std::string("pooled_") + name, size.seed, pipeline.denoiser().pooled_size())};
     };
-    prompt_ = {.prompt = text("prompt"), .negative = text("negative_prompt"), .guidance = size.guidance};
+    prompt_ = {.prompt = text("prompt"),
+               .negative = text("negative_prompt"),
+               .condition = condition(),
+               .guidance = size.guidance};
   }
 
   std::vector<float> first_pass(rank::SequenceRanks& ranks) const {
     const float timestep = scheduler()->timesteps().front();
+    std::vector<float> input = latents_;
+    input.insert(input.end(), prompt_.condition.begin(), prompt_.condition.end());
     return transformers(ranks)
         .first
-        ->forward(shape_, latents_, timestep, size_.guidance, std::vector{prompt_.prompt, prompt_.negative},
+        ->forward(shape_, input, timestep, size_.guidance, std::vector{prompt_.prompt, prompt_.negative},
                   ranks)
         .front();
   }
@@ -60,6 +66,38 @@ class Loop {
   }
 
  private:
+  // Of an image by the rule, the first of the frames, others grey: where latents are given, and what the VAE
+  // makes of it (WanImageToVideoPipeline).
+  std::vector<float> condition() const {
+    const std::uint32_t channels = shape_[0], more = pipeline_.denoiser().input_channels() - channels;
+    if (more == 0) return {};
+    if (!pipeline_.decoder)
+      throw_user_error(
+          "--model-path: the transformer reads {} channels of an image beside {} of latents; they "
+          "are computed with --reference, of a recording with pixels",
+          more, channels);
+    const rank::LatentShape pixels = pipeline_.decoder->pixels(shape_);
+    const std::uint32_t frames = pipeline_.decoder->pixels({channels, 2, 1, 1})[1] - 1;
+    if (more != frames + channels)
+      throw_user_error(
+          "--model-path: the transformer reads {} channels of an image, which are {} of a mask and "
+          "{} of the VAE's",
+          more, frames, channels);
+    std::vector<float> video(rank::elements(pixels));
+    const std::size_t image = std::size_t{pixels[2]} * pixels[3];
+    for (std::size_t i = 0; i < pixels[0] * image; ++i)
+      video[i / image * pixels[1] * image + i % image] =
+          static_cast<float>(rank::seeded_unit("image", size_.seed, i));
+    const std::size_t latent_image = std::size_t{shape_[2]} * shape_[3];
+    std::vector<float> out(frames * shape_[1] * latent_image);
+    for (std::uint32_t i = 0; i < frames; ++i)
+      std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(i * shape_[1] * latent_image), latent_image,
+                  1.0F);
+    rank::ThreadPool pool(1);
+    const std::vector<float> encoded = pipeline_.decoder->encode(pixels, video, pool);
+    out.insert(out.end(), encoded.begin(), encoded.end());
+    return out;
+  }
   const ComputedPipeline::Transformers& transformers(const rank::SequenceRanks& ranks) const {
     return ranks.split().tp > 1 ? pipeline_.cut : pipeline_.whole;
   }
@@ -137,8 +175,8 @@ ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy, s
   if (!reader.has("boundary_ratio")) return out;
   load("transformer_2", &ComputedPipeline::Transformers::second);
   const rank::Denoiser &first = *out.whole.first, &second = *out.whole.second;
-  if (second.channels() != first.channels() || second.text_size() != first.text_size() ||
-      second.patch() != first.patch())
+  if (second.channels() != first.channels() || second.input_channels() != first.input_channels() ||
+      second.text_size() != first.text_size() || second.patch() != first.patch())
     throw_user_error("{}: key \"boundary_ratio\": transformer and transformer_2 are not of the same sizes",
                      reader.where());
   out.boundary = static_cast<float>(

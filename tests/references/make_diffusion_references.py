@@ -65,6 +65,7 @@ Z_IMAGE = {"_class_name": "ZImageTransformer2DModel", "all_patch_size": [2], "al
 PIPELINES = {
     "wan": ("WanPipeline", WAN, UNIPC, [4, 3, 6, 10]),
     "wan-euler": ("WanPipeline", {**WAN, "cross_attn_norm": False, "num_layers": 1}, EULER, [4, 2, 6, 6]),
+    "wan-i2v": ("WanImageToVideoPipeline", {**WAN, "in_channels": 12, "num_layers": 1}, UNIPC, [4, 3, 4, 8]),
     "flux": ("FluxPipeline", FLUX, DYNAMIC, [4, 1, 10, 14]),
     "flux-schnell": ("FluxPipeline", {**FLUX, "guidance_embeds": False, "num_layers": 0},
                      {**EULER, "shift": 1.0}, [4, 1, 6, 10]),
@@ -111,7 +112,7 @@ WAN_VAE = {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4, "dim_mu
            "temperal_downsample": [True, True], "latents_mean": [-0.75, 0.1, 0.4, -0.2],
            "latents_std": [1.4, 2.3, 0.7, 1]}
 # NAME: config of its VAE
-VAES = {"flux": {**AUTOENCODER, **SCALE}, "wan": WAN_VAE,
+VAES = {"flux": {**AUTOENCODER, **SCALE}, "wan": WAN_VAE, "wan-i2v": {**WAN_VAE, "scale_factor_spatial": 4},
         "flux2-klein": {**AUTOENCODER, "_class_name": "AutoencoderKLFlux2", "block_out_channels": [4, 8],
                         "decoder_block_out_channels": [8, 12], "use_quant_conv": True, "use_post_quant_conv": True,
                         "batch_norm_eps": 1e-4, "patch_size": [2, 2]},
@@ -217,7 +218,8 @@ def arguments(name, pipeline):
     """What the pipeline is called with: a prompt, or embeddings where it has no encoder."""
     kind, config, _, shape = PIPELINES[name]
     latents = seeded("latents", [1, *shape])
-    if kind != "WanPipeline":
+    wan = kind.startswith("Wan")
+    if not wan:
         latents = latents[:, :, 0]
     if kind == "Flux2KleinPipeline":
         latents = Flux2KleinPipeline._patchify_latents(latents)
@@ -225,13 +227,18 @@ def arguments(name, pipeline):
         latents = FluxPipeline._pack_latents(latents, 1, *latents.shape[1:])
     if kind == "WanPipeline":  # which checks its size, and takes that of the latents
         high = wide = 16
+    elif wan:
+        high, wide = (size * pipeline.vae_scale_factor_spatial for size in shape[2:])
     else:
         high, wide = (size * pipeline.vae_scale_factor for size in shape[2:])
     out = {"latents": latents, "height": high, "width": wide, "num_inference_steps": STEPS,
            "true_cfg_scale" if kind == "QwenImagePipeline" else "guidance_scale": GUIDANCE,
            "output_type": "pt" if name in VAES else "latent"}
-    if kind == "WanPipeline":
+    if wan:
         out["num_frames"] = 4 * (shape[1] - 1) + 1
+    if kind == "WanImageToVideoPipeline":  # which takes colours from 0 to 1
+        values = diffusion_weights.unit("image", 3 * high * wide, SEED)
+        out["image"] = (torch.tensor(values).reshape(1, 3, high, wide) + 1) / 2
     if name not in TEXT_ENCODERS:
         width = config.get("text_dim", config.get("joint_attention_dim"))
         out["prompt_embeds"] = seeded("prompt", [1, TEXT_TOKENS, width])
@@ -296,11 +303,12 @@ def record(name):
     if decoded:
         (pixels,) = decoded
         frames = pixels.shape[2] if pixels.dim() == 5 else 1
+        reads = ("encoder", "quant") if kind == "WanImageToVideoPipeline" else ()
         stride = 53 if frames > 1 else 5  # of the pixels that a reference keeps
         out["pixels"] = {"shape": [pixels.shape[1], frames, *pixels.shape[-2:]], "stride": stride,
                          "values": numbers(pixels.flatten()[::stride]),
                          "tensors": {key: shape for key, shape in shapes["vae"].items()
-                                     if key.startswith(("decoder", "post_quant", "bn"))}}
+                                     if key.startswith(("decoder", "post_quant", "bn", *reads))}}
     return out
 
 

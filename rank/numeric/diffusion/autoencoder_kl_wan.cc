@@ -1,10 +1,11 @@
-// AutoencoderKLWan and AutoencoderKLQwenImage of Diffusers 0.42.1, their decoder, which is one: root mean
-// squares and causal convolutions of frames, of which levels make more. Wan 2.2's (TI2V 5B) has residual
-// levels, and of each colour a patch of pixels as channels.
+// AutoencoderKLWan and AutoencoderKLQwenImage of Diffusers 0.42.1, which are one: root mean squares and
+// causal convolutions of frames, of which levels make more. Wan 2.2's (TI2V 5B) has residual levels, and of
+// each colour a patch of pixels as channels.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,69 @@ std::vector<float> wan_statistics(const ConfigReader& config, const char* key, s
   return out;
 }
 
+// What both ways are read by.
+struct WanVae {
+  TowerReader reader;
+
+  VolumeNorm norm(const std::string& name, std::uint32_t channels) const {
+    return {.weights = {
+                .weight = reader.tensor(name + ".gamma", {channels, 1, 1, 1}), .bias = {}, .eps = kWanEps}};
+  }
+  Convolution convolution(const std::string& name, std::uint32_t inputs, std::uint32_t outputs,
+                          std::uint32_t side) const {
+    return Convolution(reader, name, inputs, outputs, {side, side, side});
+  }
+  std::vector<ResidualBlock> blocks(const std::string& at, std::uint32_t count, std::uint32_t inputs,
+                                    std::uint32_t outputs) const {
+    return read_residual_blocks([this](const auto&... of) { return norm(of...); },
+                                [this](const auto&... of) { return convolution(of...); }, at, count, inputs,
+                                outputs);
+  }
+  FrameAttention attention(const std::string& at, std::uint32_t width) const {
+    return {.norm = {.weights = {.weight = reader.tensor(at + "norm.gamma", {width, 1, 1}),
+                                 .bias = {},
+                                 .eps = kWanEps}},
+            .qkv = reader.whole(at + "to_qkv", 3 * width, {width, 1, 1}, true),
+            .out = reader.whole(at + "proj", width, {width, 1, 1}, true)};
+  }
+};
+
+// Without residual levels. Twice as many channels come out as latents have: their middle, then their spread.
+ConvolutionalEncoder read_wan_encoder(const ConfigReader& config, const TensorSource& source,
+                                      std::uint32_t latent, std::uint32_t colours) {
+  const WanVae vae{TowerReader(source, WeightType::kFp32, {""}, "encoder.conv_in.weight")};
+  const std::uint32_t base = config.number_or("base_dim", 96), each = config.number_or("num_res_blocks", 2);
+  const std::vector<std::uint32_t> factors = channel_list(config, "dim_mult", {1, 2, 4, 4});
+  const std::vector<bool> halved = list_or<bool>(
+      config, "temperal_downsample", {false, true, true},
+      [](const Json& value) { return value.is_boolean(); }, "true and false");
+  const std::uint32_t widest = base * factors.back();
+  const std::string middle = "encoder.mid_block.";
+  ConvolutionalEncoder out{.in = vae.convolution("encoder.conv_in", colours, base, 3),
+                           .levels = {},
+                           .middle = vae.blocks(middle, 2, widest, widest),
+                           .attention = vae.attention(middle + "attentions.0.", widest),
+                           .norm = vae.norm("encoder.norm_out", widest),
+                           .out = vae.convolution("encoder.conv_out", widest, 2 * latent, 3),
+                           .last = vae.convolution("quant_conv", 2 * latent, 2 * latent, 1)};
+  std::uint32_t before = base, layer = 0;
+  const auto next = [&] { return "encoder.down_blocks." + std::to_string(layer++) + "."; };
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    ConvolutionalEncoder::Level& level = out.levels.emplace_back();
+    for (std::uint32_t n = 0; n < each; ++n) {
+      level.blocks.push_back(read_residual_block([&](const auto&... of) { return vae.norm(of...); },
+                                                 [&](const auto&... of) { return vae.convolution(of...); },
+                                                 next(), before, base * factors[i]));
+      before = base * factors[i];
+    }
+    if (i + 1 == factors.size()) continue;
+    const std::string at = next();
+    level.halved = Convolution(vae.reader, at + "resample.1", before, before, {3, 3});
+    if (halved[i]) level.frames = Convolution(vae.reader, at + "time_conv", before, before, {3, 1, 1});
+  }
+  return out;
+}
+
 ConvolutionalDecoder read_wan(const ConfigReader& config, const TensorSource& source, std::uint32_t latent,
                               std::uint32_t colours) {
   const bool residual = config.flag("is_residual", false);
@@ -43,35 +107,16 @@ ConvolutionalDecoder read_wan(const ConfigReader& config, const TensorSource& so
   if (halved.size() + 1 < factors.size())
     throw_user_error("{}: key \"temperal_downsample\" must have one entry less than \"dim_mult\"",
                      config.where());
-  const TowerReader reader(source, WeightType::kFp32, {""}, "decoder.conv_in.weight");
-  const auto norm = [&](const std::string& name, std::uint32_t channels) {
-    return VolumeNorm{.weights = {.weight = reader.tensor(name + ".gamma", {channels, 1, 1, 1}),
-                                  .bias = {},
-                                  .eps = kWanEps}};
-  };
-  const auto convolution = [&](const std::string& name, std::uint32_t inputs, std::uint32_t outputs,
-                               std::uint32_t side) {
-    return Convolution(reader, name, inputs, outputs, {side, side, side});
-  };
-  const auto blocks = [&](const std::string& at, std::uint32_t count, std::uint32_t inputs,
-                          std::uint32_t outputs) {
-    return read_residual_blocks(norm, convolution, at, count, inputs, outputs);
-  };
+  const WanVae vae{TowerReader(source, WeightType::kFp32, {""}, "decoder.conv_in.weight")};
   const std::uint32_t widest = base * factors.back(), narrowest = base * factors.front();
-  const std::string middle = "decoder.mid_block.", met = middle + "attentions.0.";
-  ConvolutionalDecoder out{
-      .first = convolution("post_quant_conv", latent, latent, 1),
-      .in = convolution("decoder.conv_in", latent, widest, 3),
-      .middle = blocks(middle, 2, widest, widest),
-      .attention =
-          FrameAttention{.norm = {.weights = {.weight = reader.tensor(met + "norm.gamma", {widest, 1, 1}),
-                                              .bias = {},
-                                              .eps = kWanEps}},
-                         .qkv = reader.whole(met + "to_qkv", 3 * widest, {widest, 1, 1}, true),
-                         .out = reader.whole(met + "proj", widest, {widest, 1, 1}, true)},
-      .levels = {},
-      .norm = norm("decoder.norm_out", narrowest),
-      .out = convolution("decoder.conv_out", narrowest, colours, 3)};
+  const std::string middle = "decoder.mid_block.";
+  ConvolutionalDecoder out{.first = vae.convolution("post_quant_conv", latent, latent, 1),
+                           .in = vae.convolution("decoder.conv_in", latent, widest, 3),
+                           .middle = vae.blocks(middle, 2, widest, widest),
+                           .attention = vae.attention(middle + "attentions.0.", widest),
+                           .levels = {},
+                           .norm = vae.norm("decoder.norm_out", narrowest),
+                           .out = vae.convolution("decoder.conv_out", narrowest, colours, 3)};
   const std::uint32_t each = config.number_or("num_res_blocks", 2);
   std::uint32_t before = widest;
   for (std::size_t i = 0; i < factors.size(); ++i) {
@@ -79,16 +124,16 @@ ConvolutionalDecoder read_wan(const ConfigReader& config, const TensorSource& so
                       grow = at + (residual ? "upsampler." : "upsamplers.0.");
     const std::uint32_t width = base * factors[factors.size() - 1 - i];
     ConvolutionalDecoder::Level& level = out.levels.emplace_back();
-    level.blocks = blocks(at, each + 1, before, width);
+    level.blocks = vae.blocks(at, each + 1, before, width);
     if (i + 1 == factors.size()) continue;
     if (halved[halved.size() - 1 - i])
-      level.frames = Convolution(reader, grow + "time_conv", width, 2 * width, {3, 1, 1});
+      level.frames = Convolution(vae.reader, grow + "time_conv", width, 2 * width, {3, 1, 1});
     level.residual = residual;
     if (residual && 4 * width * (level.frames ? 2 : 1) % before != 0)
       throw_user_error("{}: key \"dim_mult\": residual levels cannot make {} channels of {}", config.where(),
                        width, before);
     before = residual ? width : width / 2;
-    level.enlarged = Convolution(reader, grow + "resample.1", width, before, {3, 3});
+    level.enlarged = Convolution(vae.reader, grow + "resample.1", width, before, {3, 3});
   }
   return out;
 }
@@ -106,6 +151,9 @@ class AutoencoderKlWan : public ImageDecoder {
     if (patch_ > 16 || colours_ % (patch_ * patch_) != 0)
       throw_user_error("{}: key \"patch_size\" is {}, of which {} channels are no whole number",
                        config.where(), patch_, colours_);
+    // Wan 2.2's (residual, of patches) encodes otherwise.
+    if (patch_ == 1 && !config.flag("is_residual", false) && source.has("encoder.conv_in.weight"))
+      encoder_ = read_wan_encoder(config, source, channels_, colours_);
   }
 
   LatentShape pixels(const LatentShape& latents) const override {
@@ -131,10 +179,24 @@ class AutoencoderKlWan : public ImageDecoder {
     return out;
   }
 
+  std::vector<float> encode(const LatentShape& shape, std::span<const float> pixels,
+                            ThreadPool& pool) const override {
+    if (!encoder_) return ImageDecoder::encode(shape, pixels, pool);
+    const LatentScale none{.scale = std::vector<float>(colours_, 1),
+                           .shift = std::vector<float>(colours_, 0)};
+    std::vector<float> out = channels_first((*encoder_)(channels_last(shape, pixels, none), pool));
+    out.resize(out.size() / 2);
+    const std::size_t each = out.size() / channels_;
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = (out[i] - scale_.shift[i / each]) / scale_.scale[i / each];
+    return out;
+  }
+
  private:
   const std::uint32_t channels_, colours_, patch_;  // colours of a patch's pixels
   const LatentScale scale_;
   const ConvolutionalDecoder decoder_;
+  std::optional<ConvolutionalEncoder> encoder_;
 };
 
 }  // namespace

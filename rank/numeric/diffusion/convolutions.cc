@@ -188,6 +188,47 @@ Volume FrameAttention::operator()(Volume x, ThreadPool& pool) const {
   return x;
 }
 
+namespace {
+
+// Positions `first` and each `step`-th behind it, of frames, rows and columns.
+Volume picked(const Volume& x, const std::array<std::uint32_t, 3>& first,
+              const std::array<std::uint32_t, 3>& step) {
+  Volume out;
+  for (std::size_t i = 0; i < 3; ++i) out.size[i] = (x.size[i] - first[i] + step[i] - 1) / step[i];
+  const std::uint32_t channels = channels_of(x);
+  for (std::uint32_t f = first[0]; f < x.size[0]; f += step[0]) {
+    for (std::uint32_t r = first[1]; r < x.size[1]; r += step[1]) {
+      for (std::uint32_t c = first[2]; c < x.size[2]; c += step[2]) {
+        const auto at =
+            x.values.begin() +
+            static_cast<std::ptrdiff_t>((std::size_t{f} * x.size[1] + r) * x.size[2] + c) * channels;
+        out.values.insert(out.values.end(), at, at + channels);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+// Strides by what is left out: of rows and columns zeros are behind the last alone, so that the middles of
+// kernels are the odd ones; of frames the first stays what it is.
+Volume ConvolutionalEncoder::operator()(Volume x, ThreadPool& pool) const {
+  x = in(x, pool);
+  for (const Level& level : levels) {
+    for (const ResidualBlock& block : level.blocks) x = block(x, pool);
+    if (level.halved) x = picked((*level.halved)(x, pool), {0, 1, 1}, {1, 2, 2});
+    if (!level.frames || x.size[0] == 1) continue;
+    const Volume less = picked((*level.frames)(x, pool), {2, 0, 0}, {2, 1, 1});
+    x = picked(x, {0, 0, 0}, {x.size[0], 1, 1});
+    x.values.insert(x.values.end(), less.values.begin(), less.values.end());
+    x.size[0] += less.size[0];
+  }
+  x = middle[0](x, pool);
+  if (attention) x = (*attention)(std::move(x), pool);
+  return last(out(silu(norm(middle[1](x, pool), pool)), pool), pool);
+}
+
 Volume ConvolutionalDecoder::operator()(Volume x, ThreadPool& pool) const {
   if (first) x = (*first)(x, pool);
   x = middle[0](in(x, pool), pool);

@@ -1,4 +1,4 @@
-// What decoders of VAEs are made of: convolutions over frames, rows and columns, blocks of two of them, and
+// What VAEs are made of: convolutions over frames, rows and columns, blocks of two of them, and
 // attention within a frame.
 #pragma once
 
@@ -89,6 +89,23 @@ std::vector<ResidualBlock> read_residual_blocks(const Norm& norm, const Read& co
 struct FrameAttention {
   VolumeNorm norm;
   TowerLinear qkv, out;
+  Volume operator()(Volume x, ThreadPool& pool) const;
+};
+
+// The encoder that these make up.
+struct ConvolutionalEncoder {
+  struct Level {
+    std::vector<ResidualBlock> blocks;
+    std::optional<Convolution> halved;  // of each second row and column
+    std::optional<Convolution> frames;  // makes one of two frames, but for the first
+  };
+  Convolution in;
+  std::vector<Level> levels;
+  std::vector<ResidualBlock> middle;        // two
+  std::optional<FrameAttention> attention;  // between them
+  VolumeNorm norm;                          // and SiLU
+  Convolution out, last;
+
   Volume operator()(Volume x, ThreadPool& pool) const;
 };
 

@@ -30,6 +30,8 @@ class Denoiser {
   virtual ~Denoiser() = default;
 
   virtual std::uint32_t channels() const = 0;  // of latents
+  // With those of an image that conditions them, which lie behind them; the same: there is none.
+  virtual std::uint32_t input_channels() const { return channels(); }
   virtual std::uint32_t text_size() const = 0;
   // Of the prompt as a whole; 0: there is none.
   virtual std::uint32_t pooled_size() const { return 0; }
@@ -48,9 +50,9 @@ class Denoiser {
   // other + guidance (prompt - other), unless the family has a rule of its own.
   virtual void guide(const LatentShape& shape, float guidance, std::span<const float> other,
                      std::vector<float>& prompt) const;
-  // One pass over `latents` for each of `texts`, split.cfg of them, of any lengths: what the model
-  // predicts for each, of the shape of the latents. Collective, with equal arguments on every rank. Throws
-  // UserError for sizes that it cannot take.
+  // One pass over `latents` [input_channels(), …] of `shape`, which is theirs alone, for each of `texts`,
+  // split.cfg of them, of any lengths: what the model predicts for each, of the shape of the latents.
+  // Collective, with equal arguments on every rank. Throws UserError for sizes that it cannot take.
   virtual std::vector<std::vector<float>> forward(const LatentShape& shape, std::span<const float> latents,
                                                   float timestep, float guidance,
                                                   std::span<const TextEmbeddings> texts,

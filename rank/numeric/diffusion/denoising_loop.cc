@@ -190,13 +190,15 @@ std::vector<float> denoise(const Denoisers& denoisers, FlowScheduler& scheduler,
     const bool last = denoisers.second != nullptr && timestep < denoisers.boundary;
     const Denoiser& denoiser = last ? *denoisers.second : *denoisers.first;
     ranks.at_step(step);
+    std::vector<float> input = latents;
+    input.insert(input.end(), prompt.condition.begin(), prompt.condition.end());
     std::vector<std::vector<float>> passes;
     if (ranks.split().cfg == 2) {
-      passes = denoiser.forward(shape, latents, timestep, prompt.guidance, texts, ranks);
+      passes = denoiser.forward(shape, input, timestep, prompt.guidance, texts, ranks);
     } else {
       for (std::size_t i = 0; i < (guided ? 2U : 1U); ++i)
         passes.push_back(
-            denoiser.forward(shape, latents, timestep, prompt.guidance, {&texts[i], 1}, ranks).front());
+            denoiser.forward(shape, input, timestep, prompt.guidance, {&texts[i], 1}, ranks).front());
     }
     if (guided) denoiser.guide(shape, prompt.guidance, passes[1], passes[0]);
     scheduler.step(passes[0], latents);

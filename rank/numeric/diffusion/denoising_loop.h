@@ -35,7 +35,8 @@ std::unique_ptr<FlowScheduler> make_scheduler(const ConfigReader& config, std::u
 
 struct GuidedPrompt {
   TextEmbeddings prompt, negative;
-  float guidance = 1;  // unless Denoiser::guided(), `negative` is not looked at
+  std::vector<float> condition = {};  // of an image, behind the latents
+  float guidance = 1;                 // unless Denoiser::guided(), `negative` is not looked at
 };
 // One transformer, or two, of which the second is for timesteps below `boundary` (Wan 2.2).
 struct Denoisers {

@@ -40,6 +40,13 @@ void check_all_known(const ConfigReader& config) {
 
 }  // namespace
 
+std::vector<float> ImageDecoder::encode(const LatentShape& /*shape*/, std::span<const float> /*pixels*/,
+                                        ThreadPool& /*pool*/) const {
+  throw_user_error(
+      "the VAE's encoder, which the image goes through, is computed of AutoencoderKLWan and "
+      "AutoencoderKLQwenImage without residual levels, where the weights have it");
+}
+
 std::unique_ptr<ImageDecoder> load_image_decoder(const ConfigReader& config, const TensorSource& source) {
   const std::string name = config.text("_class_name", "");
   std::vector<std::string_view> names;

@@ -31,6 +31,10 @@ class ImageDecoder {
   // gives them, about -1 to 1, in pixels(shape).
   virtual std::vector<float> decode(const LatentShape& shape, std::span<const float> latents,
                                     ThreadPool& pool) const = 0;
+  // The way back, the likeliest latents of pixels of `shape`. Throws UserError where the VAE's encoder is not
+  // computed or not there.
+  virtual std::vector<float> encode(const LatentShape& shape, std::span<const float> pixels,
+                                    ThreadPool& pool) const;
 };
 
 // Key `key`, a list of what `good` holds of; `what` says so. Throws UserError.

@@ -45,7 +45,8 @@ class Wan : public Denoiser {
     for (const char* const key : {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"}) {
       if (config.has(key))
         throw_user_error(
-            "{}: key \"{}\" is given; Wan with images as conditions is not computed, text to video is",
+            "{}: key \"{}\" is given; of images as conditions those behind the latents are computed, not "
+            "those that an image encoder reads",
             config.where(), key);
     }
     if (dim_ % 2 != 0)
@@ -54,11 +55,9 @@ class Wan : public Denoiser {
     if (qk_norm != "rms_norm_across_heads")
       throw_user_error("{}: key \"qk_norm\" is {}; rms_norm_across_heads is computed", config.where(),
                        qk_norm);
-    if (out_ != in_)
-      throw_user_error(
-          "{}: key \"out_channels\" is {} and in_channels {}; latents alone are denoised, and both "
-          "must be equal",
-          config.where(), out_, in_);
+    if (out_ > in_)
+      throw_user_error("{}: key \"out_channels\" is {}, more than in_channels, {}", config.where(), out_,
+                       in_);
     read_patch(config);
     const TowerReader reader(source, WeightType::kFp32, {""}, "patch_embedding.weight");
     const auto linear = [&](const std::string& name, std::uint32_t outputs, std::uint32_t inputs) {
@@ -98,7 +97,8 @@ class Wan : public Denoiser {
     table_ = reader.tensor("scale_shift_table", {1, 2, width_});
   }
 
-  std::uint32_t channels() const override { return in_; }
+  std::uint32_t channels() const override { return out_; }
+  std::uint32_t input_channels() const override { return in_; }
   std::uint32_t text_size() const override { return text_; }
   std::array<std::uint32_t, 3> patch() const override { return patch_; }
 
@@ -161,7 +161,7 @@ class Wan : public Denoiser {
   std::vector<float> patch_rows(const LatentShape& shape, std::span<const float> latents,
                                 const attention::GridSize& grid, const Share& share) const {
     std::vector<float> out;
-    for_patches(shape, patch_, grid, share,
+    for_patches({in_, shape[1], shape[2], shape[3]}, patch_, grid, share,
                 [&](std::uint32_t, std::uint32_t, std::size_t at) { out.push_back(latents[at]); });
     return out;
   }
@@ -173,7 +173,7 @@ class Wan : public Denoiser {
     std::uint32_t i = 0;
     for_patches(shape, patch_, grid, {0, grid[0] * grid[1] * grid[2]},
                 [&](std::uint32_t token, std::uint32_t channel, std::size_t at) {
-                  out[at] = rows[(std::size_t{token} * size + i++ % size) * in_ + channel];
+                  out[at] = rows[(std::size_t{token} * size + i++ % size) * out_ + channel];
                 });
     return out;
   }

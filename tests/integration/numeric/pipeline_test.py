@@ -64,7 +64,7 @@ class Pipelines(Numeric):
         return found
 
     def test_diffusers_loop_by_every_split(self):
-        for name, splits in (("wan", 16), ("wan-euler", 16), ("flux", 10), ("flux-schnell", 10),
+        for name, splits in (("wan", 16), ("wan-euler", 16), ("wan-i2v", 16), ("flux", 10), ("flux-schnell", 10),
                              ("flux2-klein", 16), ("qwen-image", 16), ("z-image", 16)):
             folder = self.pipeline(name)
             rows = self.rows(folder, "--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa")
@@ -213,10 +213,20 @@ class Pipelines(Numeric):
                                      ("wan", {"temperal_downsample": [True]}, "temperal_downsample"),
                                      ("wan", {"temperal_downsample": [False, True]}, "pixels"),
                                      ("wan", {"latents_std": [1, 1, 0, 1]}, "latents_std"),
-                                     ("wan", {"latents_mean": None}, "latents_mean")):
+                                     ("wan", {"latents_mean": None}, "latents_mean"),
+                                     ("wan-i2v", {"z_dim": 2}, "latents_std"),
+                                     ("wan-i2v", {"temperal_downsample": [True, False]}, "pixels")):
             with self.subTest(name=name, changes=changes):
                 folder = self.pipeline(name, vae=changes)
                 self.refuse(folder, words, "--reference", os.path.join(folder, "reference.json"))
+
+    def test_an_image_needs_the_encoder_of_the_vae(self):
+        folder = self.pipeline("wan-i2v")
+        of = reference("wan-i2v")
+        decoder = {name: shape for name, shape in of["pixels"]["tensors"].items() if not name.startswith("encoder")}
+        with open(os.path.join(folder, "vae/diffusion_pytorch_model.safetensors"), "wb") as file:
+            file.write(diffusion_weights.safetensors(decoder))
+        self.refuse(folder, "the VAE's encoder", "--reference", os.path.join(folder, "reference.json"))
 
     def test_seeded_weights_need_no_checkpoint(self):
         folder = self.pipeline("wan")
@@ -246,6 +256,9 @@ class Pipelines(Numeric):
                 ({"index": {"boundary_ratio": 0.9}}, "transformer_2/config.json")):
             with self.subTest(changes=changes):
                 self.refuse(self.pipeline("wan", **changes), words)
+        self.refuse(self.pipeline("wan-i2v"), "8 channels of an image beside 4 of latents")
+        folder = self.pipeline("wan-i2v", transformer={"in_channels": 11})
+        self.refuse(folder, "patch_embedding")
         folder = self.pipeline("wan")
         for words, *flags in (("sage_sla_attn", "--attention-backends", "sage_sla_attn"),
                               ("--latent-size 3x6", "--latent-size", "3x6"),
