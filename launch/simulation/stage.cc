@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "attention/backend_description.h"
+#include "attention/selection/registry.h"
 #include "launch/cli/action.h"
 #include "launch/deployment/startup.h"
 #include "proto/base/stop_flag.h"
@@ -72,11 +74,15 @@ void PricedReplicas::add(const Deployment& deployment, std::uint32_t count,
   const scheduler::ReplicaStart start = start_of(deployment);
   if (deployment.ranks.images.encoder != nullptr) fleet_.threads = 1;  // its prices are of one thread
   // Prices of equal servers of one thread are looked up in the same tables, unless each compiles its own
-  // kernels.
+  // kernels or plans the lengths that it meets (attention/backends/torch_native.cc).
+  const bool remembers =
+      deployment.fresh_kernels ||
+      attention::find_backend(deployment.attention.backends.decode, "--decode-attention-backend")
+              .row.fresh_decode == attention::FreshDecode::kEngines;
   std::vector<std::vector<std::shared_ptr<rank::RankModel>>> of_threads(fleet_.threads);
   for (std::uint32_t i = 0; i < count; ++i) {
     auto& models = of_threads[fleet_.thread_of(to.size())];
-    if (models.empty() || deployment.fresh_kernels) models = deployment.make_models(here);
+    if (models.empty() || remembers) models = deployment.make_models(here);
     executors_.push_back(std::make_unique<rank::ModeledExecutor>(
         rank::LocalRanks(deployment.ranks, 0, deployment.ranks.num_ranks(), models)));
     to.push_back({&deployment.scheduler, executors_.back().get(), front_end, start});

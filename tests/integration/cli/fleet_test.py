@@ -37,6 +37,12 @@ class Fleet(CommandLine):
         self.assertNotIn("replicas", report)
         self.assertNotIn("replica", requests[0])
 
+    def test_threads_change_nothing(self):
+        """Each server plans the lengths that it meets itself, whichever thread it is on."""
+        words = (*self.LOAD, "--dp-size", "4", "--attention-backend", "torch_native")
+        one, requests, _ = self.served(*words, "--jobs", "1")
+        self.assertEqual((one, requests), self.served(*words, "--jobs", "3")[:2])
+
     def test_the_controller_of_one_server(self):
         report, _, _ = self.served(*self.LOAD, "--dp-size", "2", "--load-balance-method", "total_requests")
         self.assertEqual(report["server_args"]["router_policy"], "total_requests")
