@@ -60,16 +60,16 @@ EncodedPrompt encode_prompt(const std::string& folder, const ComputedPipeline& p
         give_rows(denoiser, reference.size.prompt_tokens, std::move(rows), text);
       }
     };
-    std::vector<float> rows = encoder->rows(of.ids, ranks, pool);
+    std::vector<float> rows = encoder->rows(of.tokens, ranks, pool);
     if (rows.size() != of.rows.size())
       throw_user_error("--reference: \"rows\" of {} has {} numbers; {} tokens have {}", of.folder,
-                       of.rows.size(), of.ids.size(), rows.size());
+                       of.rows.size(), of.tokens.ids.size(), rows.size());
     out.differences.push_back(relative_difference(rows, of.rows));
     give(std::move(rows), out.prompt.prompt);
     if (!denoiser.guided(out.prompt.guidance)) continue;
-    if (of.negative_ids.empty())
+    if (of.negative.ids.empty())
       throw_user_error("--reference: {} has no \"negative_ids\"; guidance takes a pass with them", of.folder);
-    give(encoder->rows(of.negative_ids, ranks, pool), out.prompt.negative);
+    give(encoder->rows(of.negative, ranks, pool), out.prompt.negative);
   }
   const rank::TextEmbeddings& text = out.prompt.prompt;
   if (text.tokens == 0 || text.pooled.size() != denoiser.pooled_size())

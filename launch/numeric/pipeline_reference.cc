@@ -29,13 +29,21 @@ rank::LatentShape read_shape(const Json& json, const char* key, const std::strin
   return out;
 }
 
-std::vector<std::uint32_t> read_ids(const Json& encoder, const char* key, const std::string& path) {
-  std::vector<std::uint32_t> out;
+// Of keys PREFIXids and PREFIXpadding.
+rank::PromptTokens read_tokens(const Json& encoder, const std::string& prefix, const std::string& path) {
+  const std::string name = prefix + "ids";
+  const char* const key = name.c_str();
+  rank::PromptTokens out;
   for (const float id : numbers(encoder, key, encoder.at(key).size(), path)) {
     if (id < 0 || id != std::floor(id) || id >= 1 << 24)
       throw_user_error("--reference {}: \"{}\" has {}, which is no token", path, key, id);
-    out.push_back(static_cast<std::uint32_t>(id));
+    out.ids.push_back(static_cast<std::uint32_t>(id));
   }
+  const rank::ConfigReader reader(encoder, fmt::format("--reference {}: text_encoders", path));
+  out.padding = reader.number_or((prefix + "padding").c_str(), 0, 0);
+  if (out.padding >= out.ids.size())
+    throw_user_error("--reference {}: \"{}padding\" is {}, of {} ids", path, prefix, out.padding,
+                     out.ids.size());
   return out;
 }
 
@@ -47,8 +55,8 @@ EncoderReference read_encoder(const Json& encoder, const std::string& path) {
     throw_user_error("--reference {}: key \"text_encoders\": one is no object of folder, ids and rows", path);
   EncoderReference read;
   read.folder = encoder.at("folder").get<std::string>();
-  read.ids = read_ids(encoder, "ids", path);
-  if (encoder.contains("negative_ids")) read.negative_ids = read_ids(encoder, "negative_ids", path);
+  read.tokens = read_tokens(encoder, "", path);
+  if (encoder.contains("negative_ids")) read.negative = read_tokens(encoder, "negative_", path);
   read.rows = numbers(encoder, "rows", encoder.at("rows").size(), path);
   return read;
 }

@@ -11,6 +11,7 @@
 
 #include "rank/config/config_reader.h"
 #include "rank/numeric/diffusion/latent_shape.h"
+#include "rank/numeric/diffusion/text_encoder.h"
 
 namespace tpsim::launch {
 
@@ -28,9 +29,9 @@ struct LoopSize {
 // What Transformers made of the prompt's tokens.
 struct EncoderReference {
   std::string folder;  // of the component, in the pipeline's
-  std::vector<std::uint32_t> ids;
+  rank::PromptTokens tokens;
   std::vector<float> rows;
-  std::vector<std::uint32_t> negative_ids;  // of the negative prompt, if there is one
+  rank::PromptTokens negative;  // of the negative prompt, if there is one
 };
 // What the VAE made of the latents: of pixels [shape] each stride-th.
 struct PixelReference {

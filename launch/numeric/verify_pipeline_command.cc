@@ -198,7 +198,7 @@ int verify_split_pipeline(VerifyPipelineArgs& args, rank::MpiSession& session) {
                      rows.front().refused);
   for (std::size_t i = 0; speaks && i < encoded.size(); ++i) {
     const EncoderReference& encoder = plan.reference->encoders[i];
-    print(fmt::format("{} of {} tokens: {} from the reference{}\n", encoder.folder, encoder.ids.size(),
+    print(fmt::format("{} of {} tokens: {} from the reference{}\n", encoder.folder, encoder.tokens.ids.size(),
                       difference_text(encoded[i]), encoded[i] <= args.tolerance ? "" : "  DISAGREES"));
   }
   const bool encoders_agree = std::ranges::all_of(encoded, [&](double off) { return off <= args.tolerance; });

@@ -64,6 +64,7 @@ Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> r
       plan.extend = backend.extend_plan(plan.shape);
       attention::extend_tiles(plan.extend, plan.tiles);
       if (tree) add_masks(plan);
+      if (!batch.unpadded.empty()) add_padding_masks(plan);
       // Not beside requests that decode: SGLang makes the mask for EXTEND alone.
       if (both_ways && batch.metadata.forward_mode == proto::EXTEND) add_image_masks(plan);
     }
@@ -88,6 +89,17 @@ void Pass::add_masks(LayerPlan& plan) const {
         if (node == 0) break;
       }
     }
+    plan.mask_views.push_back(mask.data());
+  }
+}
+
+void Pass::add_padding_masks(LayerPlan& plan) const {
+  for (std::size_t i = 0; i < batch_.q_lens.size(); ++i) {
+    const std::uint32_t count = batch_.q_lens[i];
+    std::vector<std::uint8_t>& mask = plan.masks.emplace_back(std::size_t{count} * count, 0);
+    for (std::uint32_t k = 0; k < count; ++k)
+      std::fill_n(mask.begin() + static_cast<std::ptrdiff_t>(k) * count, std::min(k + 1, batch_.unpadded[i]),
+                  std::uint8_t{1});
     plan.mask_views.push_back(mask.data());
   }
 }

@@ -39,7 +39,8 @@ struct LayerPlan {
   attention::ExtendPlan extend;
   std::vector<attention::ExtendTile> tiles;
   attention::SparsePlan sparse;
-  // Of a tree of drafts, and of images: what each token sees, for each request; empty: causality decides.
+  // Of a tree of drafts, of padding, and of images: what each token sees, for each request; empty: causality
+  // decides.
   std::vector<std::vector<std::uint8_t>> masks;
   std::vector<const std::uint8_t*> mask_views;
 };
@@ -128,6 +129,7 @@ class Pass {
 
  private:
   void add_masks(LayerPlan& plan) const;
+  void add_padding_masks(LayerPlan& plan) const;
   void add_image_masks(LayerPlan& plan) const;
 
   const TokenBatch& batch_;

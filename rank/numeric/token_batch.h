@@ -38,7 +38,10 @@ struct TokenBatch {
   // Speculative decoding: of each new token, which of its request's new tokens it follows (the first:
   // itself). Empty: each follows the one before it.
   std::span<const std::uint32_t> parents;
-  bool all_logits = false;  // of every new token, not only of the last of each request
+  // Of each request how many of its new tokens, of an EXTEND without a prefix, are no padding: that is behind
+  // them, and seen by nobody, itself included. Empty: none is.
+  std::span<const std::uint32_t> unpadded;  // [requests]
+  bool all_logits = false;                  // of every new token, not only of the last of each request
   // A head that drafts: what it reads beside each new token, [tokens, width]: the target's hidden state, or
   // several of them, or what it was left with itself; empty: nothing.
   std::span<const float> hidden;

@@ -173,16 +173,17 @@ def numbers(tensor):
     return [float(f"{x:.7g}") for x in tensor.flatten().tolist()]
 
 
-def watched(component, model, read, into):
-    """Has `into` told of each run of a text encoder: its ids without padding, and the rows that are read."""
+def watched(component, model, read, into, padded):
+    """Has `into` told of each run of a text encoder: its ids, the rows that are read, and how many are padding, which is
+    cut off unless it is read (`padded`)."""
 
     def hook(_, args, given, out):
         ids = args[0] if args else given["input_ids"]
         mask = given.get("attention_mask", args[1] if len(args) > 1 else None)
         pads = 0 if mask is None else ids.shape[1] - int(mask.sum())
-        rows = read(out)
-        into.append((component, ids[0].tolist()[: ids.shape[1] - pads], rows[..., : rows.shape[-2] - pads, :]
-                     if rows.dim() == 3 else rows))
+        rows, cut = read(out), 0 if padded else pads
+        into.append((component, ids[0].tolist()[: ids.shape[1] - cut], rows[..., : rows.shape[-2] - cut, :]
+                     if rows.dim() == 3 else rows, pads - cut))
 
     model.register_forward_hook(hook, with_kwargs=True)
 
@@ -209,7 +210,7 @@ def components(name, encoded):
         model = getattr(transformers, model)
         parts[component] = filled(component, model(model.config_class(**copy.deepcopy(config))))
         parts[component.replace("text_encoder", "tokenizer")] = Tokenizer()
-        watched(component, parts[component], read, encoded)
+        watched(component, parts[component], read, encoded, kind == "Flux2KleinPipeline")
     more = {key: value for key, value in MORE.get(name, {}).items() if key != "transformer_2"}
     return getattr(diffusers, kind)(**parts, **more), shapes
 
@@ -250,9 +251,8 @@ def arguments(name, pipeline):
     out["prompt"] = PROMPT
     if kind in ("WanPipeline", "FluxPipeline"):
         out["max_sequence_length"] = PADDED
-    if kind == "Flux2KleinPipeline":  # so short that nothing is padded
-        out["max_sequence_length"] = TEXT_TOKENS
-        out["negative_prompt_embeds"] = pipeline.encode_prompt(NEGATIVE, max_sequence_length=TEXT_TOKENS)[0]
+    if kind == "Flux2KleinPipeline":  # whose negative prompt is empty
+        out["max_sequence_length"] = PADDED
     elif kind != "FluxPipeline":
         out["negative_prompt"] = NEGATIVE
     return out
@@ -277,11 +277,7 @@ def record(name):
     if pipeline.vae is not None:
         pipeline.vae.decode = kept(pipeline.vae.decode, decoded)
     given = arguments(name, pipeline)
-    if kind == "Flux2KleinPipeline":  # the negative prompt came first
-        pipeline(**given)
-        encoded.reverse()
-    else:
-        pipeline(**given)
+    pipeline(**given)
     unpacked = lambda x: FluxPipeline._unpack_latents(x, shape[2] * 8, shape[3] * 8, 8) if x.dim() == 3 else x
     first = -passes[0][0] if kind == "ZImagePipeline" else unpacked(passes[0])
     out = {"latent_shape": shape, "seed": SEED, "steps": STEPS, "guidance_scale": GUIDANCE, "first_pass": numbers(first),
@@ -293,12 +289,14 @@ def record(name):
     if name in SECOND:
         out["transformer_2"] = shapes["transformer_2"]
     for component, *_ in TEXT_ENCODERS.get(name, []):
-        (ids, rows), *other = [run[1:] for run in encoded if run[0] == component]
+        (ids, rows, pads), *other = [run[1:] for run in encoded if run[0] == component]
         of = {"folder": component, "ids": ids, "rows": numbers(rows),
               "tensors": {key: shape for key, shape in shapes[component].items()
                           if "visual" not in key and "lm_head" not in key}}
         if other:
             of["negative_ids"] = other[0][0]
+        if pads:
+            of.update(padding=pads, negative_padding=other[0][2])
         out.setdefault("text_encoders", []).append(of)
     if decoded:
         (pixels,) = decoded

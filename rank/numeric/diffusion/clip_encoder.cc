@@ -56,8 +56,10 @@ class ClipEncoder : public TextEncoder {
   }
 
   bool pooled() const override { return true; }
-  std::vector<float> rows(std::span<const std::uint32_t> ids, Collectives& /*ranks*/,
+  std::vector<float> rows(const PromptTokens& tokens, Collectives& /*ranks*/,
                           ThreadPool& pool) const override {
+    refuse_padding(tokens);
+    const std::vector<std::uint32_t>& ids = tokens.ids;
     if (ids.size() > positions_)
       throw_user_error("{} tokens: max_position_embeddings is {}", ids.size(), positions_);
     const auto count = static_cast<std::uint32_t>(ids.size());

@@ -47,8 +47,8 @@ class LanguageEncoder : public TextEncoder {
     weights_ = load_ranks(model_, source, options_, ranks);
   }
 
-  std::vector<float> rows(std::span<const std::uint32_t> ids, Collectives& ranks,
-                          ThreadPool& pool) const override {
+  std::vector<float> rows(const PromptTokens& tokens, Collectives& ranks, ThreadPool& pool) const override {
+    const std::vector<std::uint32_t>& ids = tokens.ids;
     const auto count = static_cast<std::uint32_t>(ids.size());
     if (count <= dropped_)
       throw_user_error("{} tokens: the first {}, those of the template, are dropped", count, dropped_);
@@ -72,6 +72,8 @@ class LanguageEncoder : public TextEncoder {
     batch.q_lens = batch.metadata.extend_lens = {&count, 1};
     batch.prefix_lens = batch.metadata.extend_prefix_lens = {&none, 1};
     batch.page_tables = {&table, 1};
+    const std::uint32_t unpadded = count - tokens.padding;
+    if (tokens.padding > 0) batch.unpadded = {&unpadded, 1};
     forward.forward({&batch, 1});
     const std::span<const float> hidden =
         forward.hidden().subspan(std::size_t{dropped_} * model_.hidden_size);

@@ -65,8 +65,9 @@ class T5Encoder : public TextEncoder {
     norm_ = reader.norm("encoder.final_layer_norm", width_, eps, /*rms=*/true);
   }
 
-  std::vector<float> rows(std::span<const std::uint32_t> ids, Collectives& ranks,
-                          ThreadPool& pool) const override {
+  std::vector<float> rows(const PromptTokens& tokens, Collectives& ranks, ThreadPool& pool) const override {
+    refuse_padding(tokens);
+    const std::vector<std::uint32_t>& ids = tokens.ids;
     std::vector<float> x = embedded(ids, embeddings_, width_);
     const auto count = static_cast<std::uint32_t>(ids.size());
     std::vector<float> normed(x.size());

@@ -24,6 +24,12 @@ std::unique_ptr<TextEncoder> load_text_encoder(const ConfigReader& config, const
                    type.empty() ? "missing" : type, join_or(types));
 }
 
+void refuse_padding(const PromptTokens& tokens) {
+  if (tokens.padding > 0)
+    throw_user_error("{} tokens of padding: that it is not attended to is computed of language models alone",
+                     tokens.padding);
+}
+
 std::vector<float> embedded(std::span<const std::uint32_t> ids, const std::vector<float>& table,
                             std::uint32_t width) {
   std::vector<float> x;

@@ -18,18 +18,22 @@
 
 namespace tpsim::rank {
 
+struct PromptTokens {
+  std::vector<std::uint32_t> ids;
+  std::uint32_t padding = 0;  // of them the last ones, which are not attended to
+};
+
 class TextEncoder {
  public:
   TextEncoder() = default;
   TextEncoder(const TextEncoder&) = delete;
   TextEncoder& operator=(const TextEncoder&) = delete;
   virtual ~TextEncoder() = default;
-  // What the transformer is given of so many tokens, none of them padding: [ids, width], without those that a
-  // pipeline drops; of CLIP [width], of them all. Collective among `ranks`, those of loading, and equal on
-  // all. REQUIRES: ids is not empty. Throws UserError for a token beyond the vocabulary, and for too many or
-  // too few.
-  virtual std::vector<float> rows(std::span<const std::uint32_t> ids, Collectives& ranks,
-                                  ThreadPool& pool) const = 0;
+  // What the transformer is given of tokens: [ids, width], without those that a pipeline drops; of CLIP
+  // [width], of them all. Collective among `ranks`, those of loading, and equal on
+  // all. REQUIRES: ids is not empty. Throws UserError for a token beyond the vocabulary, for too many or too
+  // few, and for padding of others than language models (pipelines cut it off, or attend to it).
+  virtual std::vector<float> rows(const PromptTokens& tokens, Collectives& ranks, ThreadPool& pool) const = 0;
   // Whether they are one, of the prompt as a whole.
   virtual bool pooled() const { return false; }
 };
@@ -47,6 +51,9 @@ struct TextEncoderFamily {
 // computed, and as TextEncoderFamily::load.
 std::unique_ptr<TextEncoder> load_text_encoder(const ConfigReader& config, const TensorSource& source,
                                                const std::string& pipeline, const Collectives& ranks);
+
+// Throws UserError.
+void refuse_padding(const PromptTokens& tokens);
 
 // Rows of `table` [vocabulary, width]. Throws UserError for a token beyond it.
 std::vector<float> embedded(std::span<const std::uint32_t> ids, const std::vector<float>& table,

@@ -134,7 +134,7 @@ class Pipelines(Numeric):
 
     def test_text_encoders(self):
         for name, encoders in (("wan", {"text_encoder": 16}), ("flux", {"text_encoder": 20, "text_encoder_2": 22}),
-                               ("flux2-klein", {"text_encoder": 7}), ("z-image", {"text_encoder": 20}),
+                               ("flux2-klein", {"text_encoder": 22}), ("z-image", {"text_encoder": 20}),
                                ("qwen-image", {"text_encoder": 70})):
             folder = self.pipeline(name)
             path = os.path.join(folder, "reference.json")
@@ -185,6 +185,8 @@ class Pipelines(Numeric):
                 ("z-image", lambda of: of["text_encoders"][0].pop("negative_ids"), "no \"negative_ids\""),
                 ("flux", lambda of: of["text_encoders"].pop(0), "22 rows and 0 pooled numbers"),
                 ("flux", lambda of: of["text_encoders"].pop(1), "0 rows and 24 pooled numbers"),
+                ("wan", lambda of: of["text_encoders"][0].update(padding=3), "3 tokens of padding"),
+                ("flux2-klein", lambda of: of["text_encoders"][0].update(padding=22), "\"padding\" is 22, of 22 ids"),
                 ("wan", lambda of: of.update(text_tokens=9), "at most 9 times 24")):
             with self.subTest(name=name, words=words):
                 folder = self.pipeline(name)
