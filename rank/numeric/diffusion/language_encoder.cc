@@ -25,16 +25,21 @@ struct HiddenStates {
   bool before_last_layer = false;
   std::vector<std::uint32_t> before_layers = {};  // side by side; none of both: behind the last norm
   std::uint32_t dropped = 0;                      // first tokens, those of the template
+  // Where --tp-size does not divide the heads, SGLang's attention is whole on every rank, and so is all here.
+  bool whole_where_uncut = false;
 };
-const HiddenStates kHiddenStates[] = {{.pipeline = "ZImagePipeline", .before_last_layer = true},
-                                      {.pipeline = "QwenImagePipeline", .dropped = 34},
-                                      {.pipeline = "Flux2KleinPipeline", .before_layers = {9, 18, 27}}};
+const HiddenStates kHiddenStates[] = {
+    {.pipeline = "ZImagePipeline", .before_last_layer = true},
+    {.pipeline = "QwenImagePipeline", .dropped = 34, .whole_where_uncut = true},
+    {.pipeline = "Flux2KleinPipeline", .before_layers = {9, 18, 27}}};
 
 class LanguageEncoder : public TextEncoder {
  public:
   LanguageEncoder(ModelConfig model, const TensorSource& source, const HiddenStates& states,
                   const Collectives& ranks)
-      : model_(std::move(model)), dropped_(states.dropped) {
+      : model_(std::move(model)),
+        dropped_(states.dropped),
+        whole_(states.whole_where_uncut && model_.num_attention_heads % ranks.tp_size() != 0) {
     options_.hidden_layers = states.before_layers;
     if (states.before_last_layer) options_.hidden_layers = {model_.num_layers - 1};
     if (options_.hidden_layers.empty()) {
@@ -43,8 +48,10 @@ class LanguageEncoder : public TextEncoder {
       throw_user_error("{}: key \"num_hidden_layers\" is {}; a {} reads what goes into layer {}", model_.name,
                        model_.num_layers, states.pipeline, options_.hidden_layers.back());
     }
-    refuse_uncut(ranks.tp_size(), model_.num_attention_heads, "num_attention_heads", model_.name);
-    weights_ = load_ranks(model_, source, options_, ranks);
+    LocalCollectives alone(1);
+    if (!whole_)
+      refuse_uncut(ranks.tp_size(), model_.num_attention_heads, "num_attention_heads", model_.name);
+    weights_ = load_ranks(model_, source, options_, whole_ ? alone : ranks);
   }
 
   std::vector<float> rows(const PromptTokens& tokens, Collectives& ranks, ThreadPool& pool) const override {
@@ -56,12 +63,13 @@ class LanguageEncoder : public TextEncoder {
       if (id >= model_.vocab_size) throw_user_error("token {}: the vocabulary has {}", id, model_.vocab_size);
     NumericOptions options = options_;
     options.num_pages = count;
+    LocalCollectives alone(1);
     // What a backend plans is none of the numbers: any that is dense does.
     const std::string backend = attention::choose_backend({}).backend;
     NumericForward forward(
         model_, weights_, options,
-        attention::create_attention_backend(backend, load_hardware("h100-sxm"), options.page_size), ranks,
-        pool);
+        attention::create_attention_backend(backend, load_hardware("h100-sxm"), options.page_size),
+        whole_ ? alone : ranks, pool);
     std::vector<std::uint32_t> pages(count);
     std::iota(pages.begin(), pages.end(), 0U);
     const std::uint32_t none = 0;
@@ -83,6 +91,7 @@ class LanguageEncoder : public TextEncoder {
  private:
   const ModelConfig model_;
   const std::uint32_t dropped_;
+  const bool whole_;
   NumericOptions options_;
   LoadedRanks weights_;
 };
