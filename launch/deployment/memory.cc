@@ -91,6 +91,17 @@ rank::WindowPool window_pool(const MemoryArgs& args, const rank::ModelConfig& mo
   return pool;
 }
 
+// Of the largest pass that --mem-fraction-static leaves room for.
+std::uint32_t activation_tokens(const ServerArgs& args, const scheduler::SpeculationConfig& speculation,
+                                const Batches& batches, const Graphs& graphs) {
+  if (args.decodes_alone && args.sglang_release.rules.decode_server_reserves_for_decodes) {
+    const std::uint32_t open =
+        speculation.enabled() ? kSpeculativeRunningRequests : std::max(graphs.reserved_decode_bs, 1U);
+    return args.max_running_requests.value_or(open) * speculation.num_draft_tokens;
+  }
+  return batches.whole_chunk > 0 ? batches.whole_chunk : args.max_prefill_tokens;
+}
+
 // --mem-fraction-static, or what SGLang leaves for weights and KV on such a GPU.
 double mem_fraction(const ServerArgs& args, const proto::HardwareProfile& hardware,
                     const rank::ModelConfig& model, const Speculation& speculation,
@@ -99,7 +110,7 @@ double mem_fraction(const ServerArgs& args, const proto::HardwareProfile& hardwa
   const double fraction = args.mem_fraction_static.value_or(rank::default_mem_fraction(
       hardware, {.tp_size = args.tp_size * args.parallel.pp_size,
                  .dp_size = dp_size,
-                 .activation_tokens = batches.whole_chunk > 0 ? batches.whole_chunk : args.max_prefill_tokens,
+                 .activation_tokens = activation_tokens(args, speculation.config, batches, graphs),
                  .cuda_graph_max_bs = graphs.reserved_decode_bs,
                  .prefill_captures = graphs.reserved_prefills,
                  .mla = model.is_mla(),

@@ -208,6 +208,7 @@ ServerArgs decode_side_args(const ServerArgs& args) {
   ServerArgs side = args;
   side.disable_prefill_cuda_graph = true;
   side.disable_radix_cache = true;
+  side.decodes_alone = true;
   return side;
 }
 

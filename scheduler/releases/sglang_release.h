@@ -56,6 +56,8 @@ struct ReleaseRules {
   bool preallocation_counts_pages = false;
   // A prefill server captures prefills as others do, and no decode.
   bool prefill_server_captures_prefills = false;
+  // A decode server keeps memory free for a step of its requests, and not for a prefill.
+  bool decode_server_reserves_for_decodes = false;
 
   // ---- cache ----
 

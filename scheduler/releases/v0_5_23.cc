@@ -21,6 +21,7 @@ SglangRelease v0_5_23() {
   rules.abort_reaches_micro_batches = true;         // managers/scheduler.py:5657
   rules.preallocation_counts_pages = true;          // disaggregation/decode.py:1550
   rules.prefill_server_captures_prefills = true;    // arg_groups/cuda_graph_hook.py:557
+  rules.decode_server_reserves_for_decodes = true;  // arg_groups/memory_hook.py:298
   rules.evict_shortfall = true;                     // mem_cache/allocator/base.py:166
   rules.split_at_prompt_end = true;                 // mem_cache/unified_radix_cache.py:1254
   rules.split_keeps_creation_time = true;           // mem_cache/unified_cache/unified_tree_core.py:1476

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <utility>
 
 #include "launch/deployment/host.h"
 #include "launch/deployment/resolve.h"
@@ -313,6 +314,19 @@ TEST(Deployment, APoolLargerThanTheMemoryIsCutAndSaidSo) {
   EXPECT_NE(deployment.notes.back().find("--max-total-tokens 999999999"), std::string::npos);
   EXPECT_EQ(resolve({"--max-total-tokens", "1000", "--page-size", "64"}).scheduler.max_total_num_tokens,
             960u);
+}
+
+// SGLang 0.5.23's own answers: a decode server keeps no room for a prefill. 0.5.12 does not ask.
+TEST(Deployment, EachSideOfAPairHasItsOwnPool) {
+  const auto fractions = [](std::vector<std::string> extra) {
+    extra.insert(extra.end(), {"--tp", "4", "--max-running-requests", "3000", "--pd-disaggregation"});
+    const Deployment pair = resolve(std::move(extra));
+    return std::pair(pair.memory.mem_fraction_static,
+                     pair.disaggregation.decode_side->memory.mem_fraction_static);
+  };
+  EXPECT_EQ(fractions({}), std::pair(0.904, 0.929));
+  const auto [prefill, decode] = fractions({"--sglang-version", "0.5.12"});
+  EXPECT_EQ(prefill, decode);
 }
 
 TEST(Deployment, Refusals) {
