@@ -38,6 +38,9 @@ struct ArchitectureFacts {
   bool few_mla_splits = false;  // !ReleaseRules::mla_splits_fill_device
   // Routing is PyTorch's own kernels, one by one (Gemma4Router, Gemma4MoE).
   bool torch_router = false;
+  // So are its norms and what turns queries and keys (Gemma3RMSNorm, apply_rotary_pos_emb of
+  // models/gemma3_causal.py).
+  bool torch_norms = false;
   // The router multiplies in fp32 (its gate's forward()), in releases whose ReleaseRules::fp32_routers is as
   // large; 0: never.
   std::uint8_t fp32_router = 0;

@@ -40,6 +40,13 @@ constexpr double kCompiledRouterIssued = 31;
 // prefills of 64 and 1,024 tokens by a DeepSeek-V3 of 8 layers and 32 experts took 2.3 ms a layer (SGLang
 // 0.5.12, H200, flashinfer), six such products among 35 launches.
 constexpr double kBlockProductIssued = 2.4;
+// A norm by ten of PyTorch's kernels in fp32, and a rotation by four in place of one, profiled in a server of
+// gemma-3-12b (SGLang 0.5.12, H200): with 16 rows a norm takes 20 us, 7 of them the mean; 14 more than one
+// kernel would is what steps of 1, 16 and 64 requests show. Elements that they move for one of their input:
+// with 8,000 rows.
+constexpr std::uint32_t kTorchNormKernels = 10;
+constexpr double kTorchNormSeconds = 14e-6, kTorchNormElements = 27;
+constexpr double kTorchRotations = 4, kTorchRotationElements = 35;
 constexpr double kGathered = 4;  // data-parallel attention: buffers cleared and copied (dp_attention.py)
 
 constexpr double kFusedRows = 2048;  // of a sum over ranks that is fused with its norm (shard.h)
@@ -60,7 +67,7 @@ constexpr double kEagerLaunch = 264.0 / 1024;
 }  // namespace
 
 bool dummy_weights_share_experts(const ModelConfig& model, bool fp32_router) {
-  if (model.moe.num_layers == 0) return false;
+  if (model.moe.num_layers == 0 || model.norm_plus_one) return false;
   return model.moe.router_bias || model.moe.scoring == ExpertScoring::kSigmoid ||
          (!fp32_router && model.facts.grouped_topk && model.moe.scoring == ExpertScoring::kSoftmaxThenTopK);
 }
@@ -264,22 +271,40 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     // Sums become mixtures of streams, before and behind attention and experts.
     add(&Dense::other, costs_.hyper_connections(m, hidden, model_.compressed.streams), norms);
     other(m * 2 * hidden, norms);
+  } else if (model_.facts.torch_norms) {
+    other(m * 3 * hidden, norms);  // the sum alone
   } else {
     other(m * 4 * hidden, norms);
   }
+  const auto torch_norm = [&](double elements, double times) {
+    KernelCost cost = costs_.elementwise(kTorchNormElements * elements * kElement);
+    cost.seconds += kTorchNormSeconds;
+    cost.launches = kTorchNormKernels;
+    add(&Dense::other, cost, times);
+  };
   if (const double copied = communication.copied_elements(rows); copied > 0) other(copied, layers);
-  if (model_.post_norms) other(m * 2 * hidden, 2 * layers);
+  if (model_.facts.torch_norms) {
+    torch_norm(m * hidden, 4 * layers);
+  } else if (model_.post_norms) {
+    other(m * 2 * hidden, 2 * layers);
+  }
   const double attended = layers - linear_layers_.count;  // layers with keys and values
   const auto rotated =
       double(std::count_if(model_.layers.begin(), model_.layers.end(), [](const LayerConfig& layer) {
         return !layer.linear && layer.rope != LayerConfig::kNoRope;
       }));
-  // Dual chunk attention rotates every query in five ways (DualChunkRotaryEmbedding).
-  other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), rotated);  // rope
+  if (model_.facts.torch_norms) {
+    torch_norm(m * q, attended);
+    torch_norm(m * kv, attended);
+    other(m * kTorchRotationElements / kTorchRotations * (q + kv), kTorchRotations * rotated);
+  } else {
+    // Dual chunk attention rotates every query in five ways (DualChunkRotaryEmbedding).
+    other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), rotated);  // rope
+    if (model_.qk_norm) other(m * 2 * (q + kv), attended);                           // q and k norm
+  }
   if (model_.qk_l2_norm) other(m * 2 * (q + kv), rotated);
   if (model_.temperature_tuning.floor_scale > 0) other(m * 2 * q, attended - rotated);
-  if (model_.qk_norm) other(m * 2 * (q + kv), attended);  // q and k norm
-  other(m * 4 * kv, attended);                            // new keys and values into the pool
+  other(m * 4 * kv, attended);  // new keys and values into the pool
   if (model_.attn_output_gate || model_.head_gates)
     other(m * 3 * q, attended);  // outputs times sigmoid of the gates
   if (model_.moe.shared_gate) other(m * 4 * hidden, model_.moe.num_layers);  // gate of the shared expert

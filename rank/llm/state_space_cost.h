@@ -1,7 +1,8 @@
 // What the kernels of one layer of state-space duality cost on one GPU, its projections left to
 // OperatorCosts: Mamba 2 (Nemotron-H) and lightning attention (Ling 2.5), whose states are keys times values
-// that fade. None was measured: bytes and arithmetic at the shares of a device's rates that the kernels of
-// gated delta-nets reach on an H200 (linear_attention_cost.cc).
+// that fade. Scans of Mamba 2 were profiled in a server; of the rest none was measured: bytes and arithmetic
+// at the shares of a device's rates that the kernels of gated delta-nets reach on an H200
+// (linear_attention_cost.cc).
 //
 // Decode reads and writes the state of every request once, in one kernel, after a convolution over the last
 // tokens where there is one. Prefill works in chunks of LinearLayers::chunk tokens: queries by keys within a

@@ -69,8 +69,8 @@ void read_gemma3_vision(const ConfigReader& root, const ConfigReader& config, Vi
 
 constexpr std::array<Architecture, 3> kGemmaArchitectures = {{
     {.name = "Gemma2ForCausalLM"},
-    {.name = "Gemma3ForCausalLM"},
-    {.name = "Gemma3ForConditionalGeneration"},
+    {.name = "Gemma3ForCausalLM", .facts = {.torch_norms = true}},
+    {.name = "Gemma3ForConditionalGeneration", .facts = {.torch_norms = true}},
 }};
 // Gemma3TextConfig's, which published text_configs leave out.
 constexpr std::string_view kTextDefaults =

@@ -206,6 +206,49 @@ TEST_F(MeasuredGptOss, Prefill) {
   }
 }
 
+// One family a row, of sixteen servers with dummy weights: medians of decode steps of 1, 16 and 64 requests
+// (tests/calibration/measured/h200-sxm_servers/sixth).
+TEST(MeasuredFamilies, Decode) {
+  struct Case {
+    const char* model;
+    double ms[3];
+  };
+  const proto::HardwareProfile profile = load_hardware("h200-sxm");
+  for (const Case& c :
+       {Case{"ernie-4.5-21b-a3b", {3.57, 10.30, 13.48}}, Case{"gemma-3-12b", {13.23, 16.47, 22.03}},
+        Case{"phi-4", {8.57, 9.82, 12.62}}, Case{"qwen3-32b", {18.04, 19.24, 23.79}}}) {
+    const ModelConfig model = load_model_config(c.model);
+    const bool shared = dummy_weights_share_experts(model, false);
+    ModeledForward forward(
+        model, profile, make_shard(model, 1, 0), attention::create_attention_backend("fa3", profile, 1),
+        {.cuda_graph_bs = capture_batch_sizes(64), .experts_in_use = shared ? model.moe.top_k : 0});
+    const std::uint32_t requests[] = {1, 16, 64};
+    for (int i = 0; i < 3; ++i) {
+      const std::vector<std::uint32_t> lens(requests[i], 1120);
+      attention::ForwardMetadata metadata;
+      metadata.forward_mode = proto::DECODE;
+      metadata.decode_seq_lens = lens;
+      metadata.capture_bucket = requests[i];
+      EXPECT_NEAR(1e3 * total(forward.forward(metadata)) / c.ms[i], 1, 0.1) << c.model << " " << requests[i];
+    }
+  }
+  // Kernels of a prefill of 8,000 tokens, profiled: 190 ms, of which Mamba 2 and its norm take 68.
+  const ModelConfig nemotron = load_model_config("nemotron-3-nano-30b-a3b");
+  ModeledForward forward(nemotron, profile, make_shard(nemotron, 1, 0),
+                         attention::create_attention_backend("fa3", profile, 1),
+                         {.cuda_graph_bs = {1},
+                          .prefill_graphs = {.tokens = capture_prefill_tokens(8192)},
+                          .experts_in_use = nemotron.moe.top_k});
+  const std::vector<std::uint32_t> tokens = {8000}, none = {0};
+  attention::ForwardMetadata metadata;
+  metadata.forward_mode = proto::EXTEND;
+  metadata.extend_lens = tokens;
+  metadata.extend_prefix_lens = none;
+  EXPECT_NEAR(1e3 * total(forward.forward(metadata)) / 190, 1, 0.1);
+  // Its norms hand on what outweighs the bias of its router.
+  EXPECT_FALSE(dummy_weights_share_experts(load_model_config("step-3.5-flash"), false));
+}
+
 TEST(PrefillGraphs, BucketsAreSglangs) {
   PrefillGraphs graphs{.tokens = capture_prefill_tokens(8192)};
   EXPECT_EQ(graphs.tokens.size(), 58U);
