@@ -69,7 +69,8 @@ struct ArchitectureFacts {
   std::uint8_t overlaps_beside_states = 0;
   bool priced_only = false;  // numeric execution does not compute it
   // The class of its config.json comes with the checkpoint, which takes --trust-remote-code: neither
-  // Transformers nor SGLang 0.5.23 has it (sglang/srt/configs, utils/hf_transformers).
+  // Transformers nor SGLang 0.5.23 has it (sglang/srt/configs, utils/hf_transformers), or has one that the
+  // Transformers beside it refuses to read (Step 3.5's, of layers with other numbers of heads).
   bool remote_code = false;
   DraftHead draft_head = DraftHead::kNone;
   // What SGLang sets for the class where the flags say nothing: --max-running-requests (0: as for any other),

@@ -92,7 +92,11 @@ void read_step3p5(const ConfigReader& config, ModelConfig& model) {
 
 constexpr std::array<Architecture, 1> kStep3p5Architectures = {{
     {.name = "Step3p5ForCausalLM",
-     .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .fp32_router = 1}},
+     .facts = {.data_parallel_attention = true,
+               .deepep = true,
+               .pipeline = true,
+               .fp32_router = 1,
+               .remote_code = true}},
 }};
 
 }  // namespace

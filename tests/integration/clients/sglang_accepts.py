@@ -31,6 +31,14 @@ KERNELS = ("tvm_ffi", "gguf", "sentencepiece", "sgl_kernel", "flashinfer")
 OTHER_TYPES = {"BailingMoeV2_5ForCausalLM": "bailing_hybrid", "DeepseekOCRForCausalLM": "deepseek-ocr",
                "Ernie4_5_ForCausalLM": "ernie4_5", "InternVLChatModel": "internvl_chat", "Step3p5ForCausalLM": "step3p5"}
 
+# What a checkpoint with a class of its own brings along: its keys, without their defaults.
+REMOTE = """from transformers.configuration_utils import PretrainedConfig
+
+
+class Config(PretrainedConfig):
+    model_type = {!r}
+"""
+
 
 class Kind(type):
     """A class that has whatever is asked of it: modules of SGLang name such things as they are imported."""
@@ -134,6 +142,11 @@ def verdict(line):
         config = dict(line["config"])
         config.setdefault("model_type", model_type(config["architectures"][0]))
         words = list(line["words"])
+        if "--trust-remote-code" in words:
+            config["model_type"] = config["model_type"] or "remote"
+            config["auto_map"] = {"AutoConfig": "configuration.Config"}
+            with open(os.path.join(folder, "configuration.py"), "w") as file:
+                file.write(REMOTE.format(config["model_type"]))
         draft = os.path.join(folder, "draft")
         os.mkdir(draft)
         if "draft" in line:
