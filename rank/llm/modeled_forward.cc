@@ -271,33 +271,28 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     // Sums become mixtures of streams, before and behind attention and experts.
     add(&Dense::other, costs_.hyper_connections(m, hidden, model_.compressed.streams), norms);
     other(m * 2 * hidden, norms);
-  } else if (model_.facts.torch_norms) {
-    other(m * 3 * hidden, norms);  // the sum alone
   } else {
-    other(m * 4 * hidden, norms);
+    other(m * (model_.facts.torch_norms ? 3 : 4) * hidden, norms);  // 3: the sum alone
   }
-  const auto torch_norm = [&](double elements, double times) {
-    KernelCost cost = costs_.elementwise(kTorchNormElements * elements * kElement);
-    cost.seconds += kTorchNormSeconds;
-    cost.launches = kTorchNormKernels;
-    add(&Dense::other, cost, times);
-  };
   if (const double copied = communication.copied_elements(rows); copied > 0) other(copied, layers);
-  if (model_.facts.torch_norms) {
-    torch_norm(m * hidden, 4 * layers);
-  } else if (model_.post_norms) {
-    other(m * 2 * hidden, 2 * layers);
-  }
   const double attended = layers - linear_layers_.count;  // layers with keys and values
   const auto rotated =
       double(std::count_if(model_.layers.begin(), model_.layers.end(), [](const LayerConfig& layer) {
         return !layer.linear && layer.rope != LayerConfig::kNoRope;
       }));
   if (model_.facts.torch_norms) {
+    const auto torch_norm = [&](double elements, double times) {
+      KernelCost cost = costs_.elementwise(kTorchNormElements * elements * kElement);
+      cost.seconds += kTorchNormSeconds;
+      cost.launches = kTorchNormKernels;
+      add(&Dense::other, cost, times);
+    };
+    torch_norm(m * hidden, 4 * layers);
     torch_norm(m * q, attended);
     torch_norm(m * kv, attended);
     other(m * kTorchRotationElements / kTorchRotations * (q + kv), kTorchRotations * rotated);
   } else {
+    if (model_.post_norms) other(m * 2 * hidden, 2 * layers);
     // Dual chunk attention rotates every query in five ways (DualChunkRotaryEmbedding).
     other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), rotated);  // rope
     if (model_.qk_norm) other(m * 2 * (q + kv), attended);                           // q and k norm

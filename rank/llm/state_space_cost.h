@@ -36,7 +36,10 @@ class StateSpaceCosts {
   KernelCost scan(const LinearLayers& layers, std::span<const std::uint32_t> lens) const;
 
  private:
+  // Of one kernel: the larger of its bytes and its arithmetic, at shares of the device's rates.
+  KernelCost moving(double bytes, double flops, double bytes_share, double flops_share) const;
   KernelCost moving(double bytes, double flops = 0) const;
+  KernelCost gated_norm(const LinearLayers& layers, double tokens) const;
   // Before and behind: convolution, or norms and rotation of queries and keys; the norm of the gated output.
   KernelCost around(const LinearLayers& layers, double tokens, double requests) const;
 
