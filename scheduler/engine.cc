@@ -56,7 +56,7 @@ FleetRun::FleetRun(const Fleet& fleet, const LoadConfig& load, const StreamedWor
   if (fleet.decode.empty()) return;
   decoders_.emplace(*this, load.decode_router, servers_.size,
                     static_cast<std::uint32_t>(fleet.decode.size()));
-  links_.emplace(fleet.link, fleet.servers.size(), fleet.decode.size());
+  pairs_.emplace(fleet.link, servers_.size, decoders_->size);
 }
 
 proto::RunReport FleetRun::run() {
@@ -106,7 +106,7 @@ void FleetRun::on_finished(const RequestRecord& of_server, const char* because) 
     record.prefill_replica = split->second.prefill;
     --in_flight_[*record.prefill_replica];
     split_.erase(split);
-  } else if (links_ && worker < servers_.size) {
+  } else if (pairs_ && worker < servers_.size) {
     return;  // noticed later than the answer's end
   }
   source_->on_finished(record.id, record.finish_time);
@@ -127,7 +127,7 @@ void FleetRun::send(const RequestSource::Sent& sent) {
   if (elastic_) elastic_->look_for_available(0);
   const std::uint32_t worker = servers_.choose(sent);
   std::optional<std::uint32_t> decodes;
-  if (links_) decodes = decoders_->choose(sent);
+  if (pairs_) decodes = decoders_->choose(sent);
   if (workers_.size() > 1 && !recorder_.warming_up())
     observer_.on_routed({sent.id, sent.time, worker, decodes, in_flight_});
   ++in_flight_[worker];
@@ -153,26 +153,12 @@ void FleetRun::send(const RequestSource::Sent& sent) {
 
 void FleetRun::on_kv_message(const KvMessage& message) {
   const Split& split = split_.at(message.req->id);
-  if (message.kind == KvMessage::Kind::kPages) {
-    replica(split.prefill)
-        .side()
-        .on_pages(message.req->id, message.time + links_->config().page_list_seconds);
-    look_again(split.prefill);
-    return;
-  }
-  const double done =
-      links_->send(split.prefill, split.decode - servers_.size, message.time, message.tokens, message.runs);
-  const bool last = message.kind == KvMessage::Kind::kLast;
-  if (!recorder_.warming_up())
-    observer_.on_kv_sent({message.req->id, split.prefill, split.decode, message.time, done, message.tokens,
-                          last, message.req->arrival_time, message.req->first_scheduled_time});
-  if (!last) return;
-  KvTransfer prefilled;
-  prefilled.cached_tokens = message.req->cached_tokens;
-  prefilled.first_scheduled_time = message.req->first_scheduled_time;
-  replica(split.prefill).side().on_kv(message.req->id, done, prefilled);
-  replica(split.decode).side().on_kv(message.req->id, done + links_->config().notice_seconds, prefilled);
-  look_again(split.decode);
+  const double done = pairs_->hand_on(message, split, replica(split.prefill), replica(split.decode));
+  look_again(split.told(message));
+  if (message.kind == KvMessage::Kind::kPages || recorder_.warming_up()) return;
+  observer_.on_kv_sent({message.req->id, split.prefill, split.decode, message.time, done, message.tokens,
+                        message.kind == KvMessage::Kind::kLast, message.req->arrival_time,
+                        message.req->first_scheduled_time});
 }
 
 void FleetRun::serve(RequestSource& source, std::uint64_t& early) {
@@ -230,9 +216,9 @@ void FleetRun::warm_up() {
   recorder_.end_warm_up(figures());
   for (const auto& worker : workers_) worker->replica->restart_clock();
   servers_.restart_clock();
-  if (!links_) return;
+  if (!pairs_) return;
   decoders_->restart_clock();
-  links_->restart_clock();
+  pairs_->restart_clock();
 }
 
 proto::RunReport run_workload(const Fleet& fleet, const LoadConfig& load, const StreamedWorkload& workload,

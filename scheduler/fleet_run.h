@@ -17,13 +17,13 @@
 #include "scheduler/checkpoints.h"
 #include "scheduler/config.h"
 #include "scheduler/crew.h"
-#include "scheduler/disaggregation/kv_link.h"
 #include "scheduler/due_times.h"
 #include "scheduler/elastic/elastic.h"
 #include "scheduler/executor.h"
 #include "scheduler/fleet.h"
 #include "scheduler/flights.h"
 #include "scheduler/load.h"
+#include "scheduler/pairs.h"
 #include "scheduler/peers.h"
 #include "scheduler/records.h"
 #include "scheduler/replica.h"
@@ -220,13 +220,9 @@ class FleetRun final : ElasticServers, RunListener {
   RequestSource* source_;  // that is served now
   std::vector<std::unique_ptr<Worker>> workers_;
   const Group servers_;
-  std::optional<Group> decoders_;  // where prefill and decode are split, as are the links between them
-  std::optional<KvLinks> links_;
-  // Of each request that is split, until its answer's end.
-  struct Split {
-    std::uint32_t prefill = 0, decode = 0;
-  };
-  std::unordered_map<std::uint64_t, Split> split_;
+  std::optional<Group> decoders_;  // where prefill and decode are split, as is what lies between them
+  std::optional<Pairs> pairs_;
+  std::unordered_map<std::uint64_t, Split> split_;  // of each request, until its answer's end
   // Where replicas run side by side: the threads of this process, replicas, requests with their replicas, and
   // when the last of these comes or, if others follow, one of them; empty: requests are sent one by one.
   struct Routed {

@@ -157,7 +157,7 @@ void FleetRun::record_unfinished() {
   for (const auto& worker : workers_) worker->told.clear();
   for (Worker* worker : own_) {
     // What is prefilled elsewhere is the decode server's, too.
-    if (links_ && worker->number < servers_.size) continue;
+    if (pairs_ && worker->number < servers_.size) continue;
     worker->told.begin(0, /*round=*/false, 0);
     for (const Req* req : worker->replica->schedulers().unfinished())
       worker->told.on_finished(record_of(*req, RequestState::kUnfinished, 0, worker->number), nullptr);

@@ -68,6 +68,7 @@ void Replica::submit(const RequestSource::Sent& sent) {
 bool Replica::cancel(std::uint64_t id, double time) {
   if (const std::optional<RequestSource::Sent> sent = front_end_.withdraw(id)) {
     front_end_.leave();
+    if (DisaggregationQueues* const queues = side().queues()) queues->early.erase(id);
     Req req = unserved(*sent);
     req.cancelled = true;
     events_.on_finished(req, RequestState::kCancelled, nullptr, time);

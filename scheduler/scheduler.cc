@@ -109,7 +109,9 @@ bool Scheduler::cancel(std::uint64_t id, std::uint32_t micro_batch) {
   if (std::find(waiting_.begin(), waiting_.end(), &req) != waiting_.end()) {
     waiting_.remove(1, [&req](const Req* other) { return other == &req; });
     idle_retried_ = false;  // the one that is first now may be admitted
+    if (decodes_only()) give_pages_back(req);
     reject(req, nullptr);
+  } else if (leave_side(req, nullptr)) {
   } else if (&req == chunked_req_ && rules_.abort_ends_chunks) {
     chunked_req_ = nullptr;
     pool_.release(req, /*is_insert=*/false);

@@ -266,6 +266,8 @@ class Scheduler {
   void get_new_prebuilt_batch();
   bool pre_alloc(Req& req);
   std::int64_t allocatable_tokens(std::int64_t need_for_single) const;
+  bool leave_side(Req& req, const char* because);
+  void give_pages_back(Req& req);
   void spend_on_prompt(const Req& req, double seconds, double token_seconds);
   Req* find(std::uint64_t id) const;
   bool abort_reaches(const Req& req) const;

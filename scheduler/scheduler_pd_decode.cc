@@ -102,16 +102,10 @@ void Scheduler::on_kv(std::uint64_t id, double time, const KvTransfer& prefilled
 }
 
 void Scheduler::on_prefill_refused(std::uint64_t id) {
-  for (std::vector<Req*>* queue : {&queues_->prealloc, &queues_->transfer}) {
+  for (const std::vector<Req*>* queue : {&queues_->prealloc, &queues_->transfer}) {
     const auto found = std::ranges::find(*queue, id, &Req::id);
     if (found == queue->end()) continue;
-    Req& req = **found;
-    queue->erase(found);
-    if (req.kv_committed_len > 0) {
-      pool_.release(req, /*is_insert=*/false);
-      --active_;
-    }
-    reject(req, "the prefill server refused it");
+    leave_side(**found, "the prefill server refused it");
     return;
   }
 }

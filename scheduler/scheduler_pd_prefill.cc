@@ -120,6 +120,24 @@ std::optional<bool> Scheduler::on_idle_side() {
   return true;
 }
 
+// Of the queues beside the waiting one; of what a prefill server has computed, the prefix is kept.
+bool Scheduler::leave_side(Req& req, const char* because) {
+  if (queues_ == nullptr) return false;
+  for (std::vector<Req*>* queue : {&queues_->bootstrap, &queues_->inflight, &queues_->prealloc,
+                                   &queues_->transfer, &queues_->retracted}) {
+    if (std::erase(*queue, &req) == 0) continue;
+    if (queue == &queues_->inflight || queue == &queues_->transfer) give_pages_back(req);
+    reject(req, because);
+    return true;
+  }
+  return false;
+}
+
+void Scheduler::give_pages_back(Req& req) {
+  pool_.release(req, /*is_insert=*/prefills_only());
+  --active_;
+}
+
 void Scheduler::spend_on_prompt(const Req& req, double seconds, double token_seconds) {
   queues_->thread_seconds += seconds + token_seconds * req.input_len;
 }

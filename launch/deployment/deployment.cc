@@ -174,8 +174,8 @@ std::uint64_t Deployment::configuration_hash() const {
 void refuse_replicas(const Deployment& deployment, std::string_view command) {
   if (deployment.disaggregation.decode_side)
     throw_user_error(
-        "--pd-disaggregation: `tpsim {}` has no pairs of servers; they are of `tpsim run` and `tpsim "
-        "compare`",
+        "--pd-disaggregation: `tpsim {}` has no pairs of servers; they are of `tpsim run`, `tpsim "
+        "compare` and `tpsim serve`",
         command);
   if (deployment.router.replicas > 1)
     throw_user_error(

@@ -70,8 +70,9 @@ struct LiveDescription {
   std::string tokenizer;          // its name; real_tokenizer: whether it is the model's own
   bool real_tokenizer = false;
   std::uint32_t tp_size = 1, pp_size = 1, dp_size = 1;
-  std::uint32_t replicas = 1;      // servers, or a server's schedulers without data-parallel attention
-  std::string router_policy = {};  // of the router before them; empty: there is none
+  std::string worker_type = "regular";  // as the router calls it; of a pair "prefill" or "decode"
+  std::uint32_t replicas = 1;           // servers, or a server's schedulers without data-parallel attention
+  std::string router_policy = {};       // of the router before them; empty: there is none
   double speedup = 1;
   std::uint32_t page_size = 1;             // tokens
   std::uint64_t max_total_num_tokens = 0;  // of the KV pools, of all data-parallel ranks and replicas

@@ -141,8 +141,29 @@ std::vector<std::uint32_t> eos_of(const Deployment& deployment, const Tokenizer&
 
 // What is served, of the model of `first`.
 struct LiveServers {
+  LiveServers(const Deployment& first, const scheduler::Fleet& servers) : first(first), servers(servers) {}
+
+  // `count` servers more, that are alike.
+  void describe(std::uint32_t count, LiveDescription description, std::string_view worker_type) {
+    description.worker_type = worker_type;
+    descriptions.each.insert(descriptions.each.end(), count, description);
+  }
+  // All have the front end of a client's own.
+  void put_behind(const scheduler::FrontEndConfig& front_end) {
+    for (std::vector<scheduler::FleetServer>* side : {&servers.servers, &servers.decode})
+      for (scheduler::FleetServer& server : *side)
+        if (server.front_end == nullptr) server.front_end = &front_end;
+  }
+  bool split() const { return !servers.decode.empty(); }
+  // Of the router before them.
+  std::string policy() const {
+    std::string text(to_string(first.router.config.policy));
+    if (split()) text += fmt::format(", {} for decode", to_string(first.disaggregation.decode_router.policy));
+    return text;
+  }
+
   const Deployment& first;
-  std::vector<scheduler::FleetServer> servers;
+  scheduler::Fleet servers;
   LiveDescriptions descriptions;
 };
 
@@ -166,7 +187,8 @@ int serve_live(const ServeArgs& args, const OpenedTokenizer& opened, LiveServers
   served.descriptions.all.startup_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   LiveFleet fleet({.computes = args.server.numeric(), .max_queued_requests = args.max_queued_requests},
-                  served.servers, deployment.router.config, clock, served.descriptions);
+                  served.servers, {deployment.router.config, deployment.disaggregation.decode_router}, clock,
+                  served.descriptions);
   FormatOptions format = args.format;
   format.tokenizer_note = tokenizer_note(info);
   ServeContext context{.fleet = fleet,
@@ -224,22 +246,27 @@ void say_notes(const Deployment& deployment) {
 int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deployment& deployment) {
   const auto began = std::chrono::steady_clock::now();
   say_notes(deployment);
-  if (deployment.router.replicas > 1 && !stage.alone())
+  const Disaggregation& pairs = deployment.disaggregation;
+  if (deployment.replicas() > 1 && !stage.alone())
     throw_user_error(
-        "--dp-size {}: replicas are served by one process; leave mpirun out, it stands in for all GPUs",
-        deployment.router.replicas);
+        "{}: replicas are served by one process; leave mpirun out, it stands in for all GPUs",
+        pairs.decode_side ? "--pd-disaggregation" : fmt::format("--dp-size {}", deployment.router.replicas));
   const OpenedTokenizer opened = open_tokenizer(tokenizer_folder(args), deployment.model.vocab_size);
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   const scheduler::FrontEndConfig front_end = serve_front_end(args, deployment);
   const PricedReplicas replicas(deployment, executor.get());
-  LiveServers served{.first = deployment, .servers = replicas.fleet().servers, .descriptions = {}};
-  for (scheduler::FleetServer& server : served.servers) {
-    server.front_end = &front_end;
-    served.descriptions.each.push_back(describe(args, deployment, opened));
+  LiveServers served(deployment, replicas.fleet());
+  served.put_behind(front_end);
+  if (pairs.decode_side) {
+    ServeArgs decode = args;
+    decode.server = decode_server_args(args.server);
+    served.describe(pairs.prefill, describe(args, deployment, opened), "prefill");
+    served.describe(pairs.decode, describe(decode, *pairs.decode_side, opened), "decode");
+  } else {
+    served.describe(deployment.router.replicas, describe(args, deployment, opened), "regular");
   }
-  served.descriptions.all =
-      describe_all(served.descriptions.each,
-                   args.server.router.given().empty() ? "" : to_string(deployment.router.config.policy));
+  const bool routed = pairs.decode_side || !args.server.router.given().empty();
+  served.descriptions.all = describe_all(served.descriptions.each, routed ? served.policy() : "");
   const int status = serve_live(args, opened, std::move(served), began, [&] { stage.check_alive(); });
   executor->finish();
   for (const auto& other : replicas.executors()) other->finish();
@@ -253,9 +280,6 @@ int serve_fleet(const ServeArgs& asked, rank::MpiSession& session) {
     throw_user_error("--fleet: is served by one process; leave mpirun out, it stands in for all GPUs");
   const Fleet fleet =
       resolve_fleet(read_fleet_file(asked.server.router.fleet), asked.server, /*loaded=*/false);
-  if (fleet.split())
-    throw_user_error("{}: prefill and decode: `tpsim serve` has no pairs of servers; they are of `tpsim run`",
-                     fleet.path);
   if (!fleet.ignored_flags.empty())
     spdlog::warn("{}: {}: of no meaning to a simulation", fleet.path, fmt::join(fleet.ignored_flags, ", "));
   const Deployment& first = fleet.members.front().deployment;
@@ -263,19 +287,20 @@ int serve_fleet(const ServeArgs& asked, rank::MpiSession& session) {
   args.server = fleet.members.front().args;
   const OpenedTokenizer opened = open_tokenizer(tokenizer_folder(args), first.model.vocab_size);
   std::deque<scheduler::FrontEndConfig> front_ends;
-  PricedReplicas replicas;
-  LiveServers served{.first = first, .servers = {}, .descriptions = {}};
+  PricedReplicas replicas = fleet.split() ? PricedReplicas(first) : PricedReplicas();
+  LiveServers served(first, {});
   for (const FleetMember& member : fleet.members) {
     say_notes(member.deployment);
     ServeArgs of = args;
     of.server = member.args;
     front_ends.push_back(serve_front_end(of, member.deployment));
-    replicas.add(member.deployment, member.count, front_ends.back());
-    served.descriptions.each.insert(served.descriptions.each.end(), member.count,
-                                    describe(of, member.deployment, opened));
+    if (!fleet.split()) replicas.add(member.deployment, member.count, front_ends.back());
+    const char* const side = &member == &fleet.members.front() ? "prefill" : "decode";
+    served.describe(member.count, describe(of, member.deployment, opened), fleet.split() ? side : "regular");
   }
-  served.servers = replicas.fleet().servers;
-  served.descriptions.all = describe_all(served.descriptions.each, to_string(first.router.config.policy));
+  served.servers = replicas.fleet();
+  served.put_behind(front_ends.front());
+  served.descriptions.all = describe_all(served.descriptions.each, served.policy());
   const int status = serve_live(args, opened, std::move(served), began, [] {});
   for (const auto& executor : replicas.executors()) executor->finish();
   return status;
@@ -286,7 +311,6 @@ int serve(const ServeArgs& args, rank::MpiSession& session) {
   set_up_logging(args.server, session.process() == 0);
   if (!args.server.router.fleet.empty()) return serve_fleet(args, session);
   const std::vector<Deployment> deployments = resolve_deployments(args.server, /*compare=*/false);
-  if (deployments.front().disaggregation.decode_side) refuse_replicas(deployments.front(), "serve");
   return run_on_ranks(args.server, deployments, session, [&](const Stage& stage) {
     return serve_deployment_live(stage, args, deployments.front());
   });

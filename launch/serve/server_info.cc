@@ -242,7 +242,7 @@ std::string workers_json(const ServerInfo& info, const LiveStatistics& live) {
                 {"model_id", info.live.served_model_name},
                 {"priority", 50},
                 {"cost", 1.0},
-                {"worker_type", "regular"},
+                {"worker_type", of.description.worker_type},
                 {"is_healthy", true},
                 {"load", of.open_requests},
                 {"connection_mode", "HTTP"},
@@ -253,9 +253,15 @@ std::string workers_json(const ServerInfo& info, const LiveStatistics& live) {
                   {"tp_size", std::to_string(of.description.tp_size)}}},
                 {"disable_health_check", false}};
       });
+  const auto of_type = [&](std::string_view type) {
+    return std::ranges::count(workers, type, [](const ordered_json& of) { return of["worker_type"]; });
+  };
   return text({{"workers", workers},
                {"total", workers.size()},
-               {"stats", {{"prefill_count", 0}, {"decode_count", 0}, {"regular_count", workers.size()}}}});
+               {"stats",
+                {{"prefill_count", of_type("prefill")},
+                 {"decode_count", of_type("decode")},
+                 {"regular_count", of_type("regular")}}}});
 }
 
 std::string router_loads_json(const LiveStatistics& live) {

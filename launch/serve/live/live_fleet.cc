@@ -16,21 +16,27 @@ constexpr double kMostGrace = 0.4e-3;
 
 }  // namespace
 
-LiveFleet::LiveFleet(const LiveConfig& config, std::span<const scheduler::FleetServer> servers,
-                     const scheduler::RouterConfig& router, const WallClock& clock,
-                     const LiveDescriptions& descriptions)
+LiveFleet::LiveFleet(const LiveConfig& config, const scheduler::Fleet& servers, const LiveRouters& routers,
+                     const WallClock& clock, const LiveDescriptions& descriptions)
     : config_(config),
       clock_(clock),
       statistics_(descriptions.all, clock),
-      router_(servers.size() > 1 ? scheduler::make_router(router, servers.size()) : nullptr),
-      first_token_seconds_(servers.size() > 1 ? router.first_token_seconds : 0),
+      servers_(*this, routers.servers, 0, servers.servers.size()),
+      first_token_seconds_(servers.size() > 1 ? routers.servers.first_token_seconds : 0),
       in_flight_(servers.size()),
       due_(servers.size()),
       grace_(kMostGrace * clock.speedup()) {
-  for (std::size_t i = 0; i < servers.size(); ++i) {
-    workers_.push_back(std::make_unique<Worker>(*this, servers[i], descriptions.each[i]));
-    grace_ = std::min(grace_, servers[i].front_end->response_seconds / 2);
+  for (const std::vector<scheduler::FleetServer>* side : {&servers.servers, &servers.decode}) {
+    for (const scheduler::FleetServer& server : *side) {
+      const auto number = static_cast<std::uint32_t>(workers_.size());
+      workers_.push_back(std::make_unique<Worker>(*this, number, server, descriptions.each[number]));
+      grace_ = std::min(grace_, server.front_end->response_seconds / 2);
+    }
   }
+  if (servers.decode.empty()) return;
+  decoders_.emplace(*this, routers.decode, servers_.size, servers.decode.size());
+  pairs_.emplace(servers.link, static_cast<std::uint32_t>(servers_.size),
+                 static_cast<std::uint32_t>(decoders_->size));
 }
 
 std::uint64_t LiveFleet::submit(scheduler::RequestPtr request, WallClock::Time sent,
@@ -48,13 +54,18 @@ void LiveFleet::cancel(std::uint64_t id) {
     if (ended_) return;
     const auto found = open_.find(id);
     if (found == open_.end()) return;
-    const std::uint32_t replica = found->second.replica;
-    Worker& worker = *workers_[replica];
-    // Of what has come since the round that is due next, that round learns.
-    const double now = config_.computes ? worker.replica.now() : clock_.now();
-    worker.replica.cancel(id, worker.event_time(std::min(now, worker.replica.next_event_time())));
-    look_again(replica);
+    const scheduler::Split at = found->second.at;
+    if (at.prefill != at.decode) withdraw(at.prefill, id);
+    withdraw(at.decode, id);
   });
+}
+
+void LiveFleet::withdraw(std::uint32_t replica, std::uint64_t id) {
+  Worker& worker = at(replica);
+  // Of what has come since the round that is due next, that round learns.
+  const double now = config_.computes ? worker.replica.now() : clock_.now();
+  worker.replica.cancel(id, worker.event_time(std::min(now, worker.replica.next_event_time())));
+  look_again(replica);
 }
 
 void LiveFleet::flush_cache(std::function<void(bool)> done) {
@@ -108,30 +119,49 @@ void LiveFleet::admit(std::uint64_t id, scheduler::RequestPtr request, WallClock
   }
   // Of passes that are computed, the replica's clock only counts what they took.
   const double sent = config_.computes ? workers_.front()->replica.now() : clock_.seconds_at(sent_at);
-  const std::uint32_t chosen = choose(*request, sent);
-  Worker& worker = *workers_[chosen];
-  if (config_.max_queued_requests > 0 &&
-      worker.replica.schedulers().totals().waiting >= config_.max_queued_requests) {
-    count(worker, [](ServerStatistics& of) { of.on_arrival(/*accepted=*/false); });
-    deliveries_.add(sent, std::move(listener))
-        .give_up(scheduler::RequestState::kRejected, "The request queue is full.");
+  const scheduler::Split chosen = choose(*request, sent);
+  const bool split = chosen.prefill != chosen.decode;
+  unsigned status = 0;
+  const char* const because = refusal(*request, chosen, status);
+  count(at(chosen.decode), [&](ServerStatistics& of) { of.on_arrival(because == nullptr); });
+  if (split) at(chosen.prefill).statistics.on_arrival(because == nullptr);
+  if (because != nullptr) {
+    TokenNews& news = deliveries_.add(sent, std::move(listener));
+    news.give_up(scheduler::RequestState::kRejected, because);
+    news.status = status;
     --open_requests_;
     return;
   }
-  count(worker, [](ServerStatistics& of) { of.on_arrival(/*accepted=*/true); });
   const std::uint64_t length = request->prompt.size();
-  worker.lengths.pending += length;
-  ++in_flight_[chosen];
-  open_.emplace(id, Open{.listener = std::move(listener), .sent = sent, .replica = chosen, .length = length});
-  worker.replica.submit(
-      {.id = id, .time = worker.event_time(sent), .early = false, .request = std::move(request)});
-  look_again(chosen);
+  at(chosen.prefill).lengths.pending += length;
+  open_.emplace(id, Open{.listener = std::move(listener), .sent = sent, .at = chosen, .length = length});
+  if (split) of_pairs_[id] = {.at = chosen, .sent = sent};
+  const auto give = [&](std::uint32_t replica) {
+    ++in_flight_[replica];
+    Worker& worker = at(replica);
+    worker.replica.submit({.id = id, .time = worker.event_time(sent), .early = false, .request = request});
+    look_again(replica);
+  };
+  give(chosen.prefill);
+  if (split) give(chosen.decode);
 }
 
-std::uint32_t LiveFleet::choose(const scheduler::WorkloadRequest& request, double sent) {
-  if (router_ == nullptr) return 0;
+const char* LiveFleet::refusal(const scheduler::WorkloadRequest& request, const scheduler::Split& chosen,
+                               unsigned& status) {
+  status = 503;
+  if (config_.max_queued_requests > 0 &&
+      at(chosen.prefill).replica.schedulers().totals().waiting >= config_.max_queued_requests)
+    return "The request queue is full.";
+  status = 400;
+  for (const std::uint32_t side : {chosen.prefill, chosen.decode})
+    if (const char* because = pairs_ ? at(side).replica.side().refusal(request) : nullptr) return because;
+  return nullptr;
+}
+
+scheduler::Split LiveFleet::choose(const scheduler::WorkloadRequest& request, double sent) {
   routed_ = std::max(routed_, sent);
-  return static_cast<std::uint32_t>(router_->choose(request, routed_, *this));
+  const std::uint32_t chosen = servers_.choose(request, routed_);
+  return {chosen, decoders_ ? decoders_->choose(request, routed_) : chosen};
 }
 
 void LiveFleet::flush_if_idle() {
@@ -216,68 +246,6 @@ void LiveFleet::abandon(const std::string& because) {
   for (const auto& flushed : flushes_) flushed(false);
   flushes_.clear();
   deliveries_.hand_over_now();
-}
-
-void LiveFleet::on_tokens(Worker& worker, const scheduler::PassResult& result) {
-  auto completed = result.finished.begin();  // in the order of the tokens
-  for (const scheduler::RequestTokens& tokens : result.tokens) {
-    Open& open = open_.at(tokens.req->id);
-    const scheduler::Req& req = *tokens.req;
-    const bool ends = completed != result.finished.end() && *completed == &req;
-    if (!open.started) {
-      open.started = true;
-      if (!ends) open.held_until = result.time + first_token_seconds_;
-      worker.lengths.pending -= open.length;
-      worker.lengths.decoding += open.length;
-      count(worker, [&](ServerStatistics& of) {
-        of.on_first_token(result.time - open.sent);
-        of.on_scheduled(req.first_scheduled_time - open.sent, req.input_len, req.cached_tokens);
-      });
-    }
-    open.length += tokens.count;
-    worker.lengths.decoding += tokens.count;
-    TokenNews& news = deliveries_.add(std::max(result.time, open.held_until), open.listener);
-    news.count = tokens.count;
-    news.cached_tokens = req.cached_tokens;
-    news.cached_host = req.cached_host;
-    news.cached_storage = req.cached_storage;
-    news.retractions = req.retractions;
-    if (!req.output_ids.empty()) {
-      const auto size = static_cast<std::ptrdiff_t>(req.output_len);
-      news.ids.assign(req.output_ids.begin() + (size - tokens.count), req.output_ids.begin() + size);
-    }
-    // One event for the last token and the end.
-    if (ends) {
-      ++completed;
-      open.told_end = true;
-      news.end = req.cancelled ? scheduler::RequestState::kCancelled : scheduler::RequestState::kCompleted;
-      news.latency = result.time - open.sent;
-    }
-  }
-}
-
-void LiveFleet::on_finished(Worker& worker, const scheduler::Req& req, scheduler::RequestState state,
-                            const char* because, double time) {
-  const auto found = open_.find(req.id);
-  if (found == open_.end()) return;
-  const double latency = time - found->second.sent;
-  ServerStatistics::Lengths& lengths = worker.lengths;
-  (found->second.started ? lengths.decoding : lengths.pending) -= found->second.length;
-  count(worker, [&](ServerStatistics& of) { of.on_finished(req, state, latency); });
-  --in_flight_[found->second.replica];
-  if (!found->second.told_end) {
-    TokenNews& news =
-        deliveries_.add(std::max(time, found->second.held_until), std::move(found->second.listener));
-    news.end = state;
-    news.because = because == nullptr ? "" : because;
-    news.latency = latency;
-    news.cached_tokens = req.cached_tokens;
-    news.cached_host = req.cached_host;
-    news.cached_storage = req.cached_storage;
-    news.retractions = req.retractions;
-  }
-  open_.erase(found);
-  --open_requests_;
 }
 
 }  // namespace tpsim::launch

@@ -1,4 +1,4 @@
-// A replica on the wall clock, or several behind a router.
+// A replica on the wall clock, or several behind a router, pairs that split prefill from decode among them.
 //
 // One thread, that of run(), steps the replicas, always the one that is due first; the threads of the wire
 // hand it requests and cancellations. The router chooses when a request is handed over. A round of a
@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -32,6 +33,7 @@
 #include "scheduler/config.h"
 #include "scheduler/due_times.h"
 #include "scheduler/fleet.h"
+#include "scheduler/pairs.h"
 #include "scheduler/replica.h"
 #include "scheduler/request_source.h"
 #include "scheduler/router/router.h"
@@ -88,18 +90,22 @@ struct LiveDescriptions {
   LiveDescription all;
 };
 
+struct LiveRouters {
+  scheduler::RouterConfig servers, decode;  // the latter of servers that go on with what others prefill
+};
+
 struct LiveConfig {
   bool computes = false;                  // --executor numeric
   std::uint32_t max_queued_requests = 0;  // SGLang's --max-queued-requests; 0: any number
 };
 
-class LiveFleet final : private scheduler::RoutedReplicas {
+class LiveFleet final {
  public:
-  // `descriptions`: of each server, and of all. All references, and what is pointed to, must outlive it.
-  // REQUIRES: at least one server, each with a front end; one of computed passes.
-  LiveFleet(const LiveConfig& config, std::span<const scheduler::FleetServer> servers,
-            const scheduler::RouterConfig& router, const WallClock& clock,
-            const LiveDescriptions& descriptions);
+  // `descriptions`: of each server, those that decode last, and of all. All references, and what is pointed
+  // to, must outlive it; `servers` itself need not. REQUIRES: at least one server, each with a front end; one
+  // of computed passes.
+  LiveFleet(const LiveConfig& config, const scheduler::Fleet& servers, const LiveRouters& routers,
+            const WallClock& clock, const LiveDescriptions& descriptions);
 
   // Any thread:
   // A client sent `request` at `sent`. Its number, for cancel(). News of it go to `listener`, which is held
@@ -126,18 +132,52 @@ class LiveFleet final : private scheduler::RoutedReplicas {
  private:
   struct Open {
     std::shared_ptr<LiveRequest> listener;
-    double sent = 0;  // seconds of the replica's clock
-    std::uint32_t replica = 0;
+    double sent = 0;           // seconds of the replica's clock
+    scheduler::Split at = {};  // the same one twice where nothing is split
     std::uint64_t length = 0;  // tokens of its prompt and, when it has started, its answer so far
     double held_until = 0;     // by the router: its first token, and what follows until then
     bool started = false;
     bool told_end = false;  // with its last tokens
   };
 
+  // A request of a pair, until both servers have done with it: the client may have its answer, or want it no
+  // more, before the one that prefills learns of that.
+  struct OfPair {
+    scheduler::Split at;
+    double sent = 0;
+    bool prefills = true, decodes = true;  // that server still has it
+  };
+
+  // Servers of one kind, and who chooses among them.
+  struct Group final : scheduler::RoutedReplicas {
+    Group(const LiveFleet& fleet, const scheduler::RouterConfig& config, std::size_t first, std::size_t size)
+        : fleet(fleet),
+          first(first),
+          size(size),
+          router(size > 1 ? scheduler::make_router(config, size) : nullptr) {}
+
+    std::span<const std::uint64_t> in_flight() const override {
+      return std::span(fleet.in_flight_).subspan(first, size);
+    }
+    Load load(std::size_t replica) const override {
+      return fleet.workers_[first + replica]->replica.schedulers().load();
+    }
+    std::uint32_t choose(const scheduler::WorkloadRequest& request, double now) const {
+      return static_cast<std::uint32_t>(first +
+                                        (router == nullptr ? 0 : router->choose(request, now, *this)));
+    }
+
+    const LiveFleet& fleet;
+    const std::size_t first, size;
+    const std::unique_ptr<scheduler::Router> router;  // null: there is no choice
+  };
+
   // A replica, and what it tells.
   struct Worker final : scheduler::ReplicaEvents {
-    Worker(LiveFleet& fleet, const scheduler::FleetServer& server, LiveDescription description)
+    Worker(LiveFleet& fleet, std::uint32_t number, const scheduler::FleetServer& server,
+           LiveDescription description)
         : fleet(fleet),
+          number(number),
           replica(*server.config, *server.front_end, *server.executor, *this),
           statistics(std::move(description), fleet.clock_) {}
 
@@ -156,18 +196,17 @@ class LiveFleet final : private scheduler::RoutedReplicas {
     void on_step(const scheduler::StepRecord& record, double gpu_seconds, bool) override {
       fleet.count(*this, [&](ServerStatistics& of) { of.on_step(record, gpu_seconds); });
     }
+    void on_kv_message(const scheduler::KvMessage& message) override { fleet.on_kv_message(message); }
     // What `time` is for a replica that has been told of later ones.
     double event_time(double time) { return latest = std::max(latest, time); }
 
     LiveFleet& fleet;
+    const std::uint32_t number;
     scheduler::Replica replica;
     ServerStatistics statistics;
     ServerStatistics::Lengths lengths;  // of its open requests
     double latest = 0;                  // time of the last call to it
   };
-
-  std::span<const std::uint64_t> in_flight() const override { return in_flight_; }
-  Load load(std::size_t replica) const override { return workers_[replica]->replica.schedulers().load(); }
 
   // Counts what `worker` did: among all and, where there are others, among its own.
   template <typename Count>
@@ -178,13 +217,21 @@ class LiveFleet final : private scheduler::RoutedReplicas {
   void on_tokens(Worker& worker, const scheduler::PassResult& result);
   void on_finished(Worker& worker, const scheduler::Req& req, scheduler::RequestState state,
                    const char* because, double time);
+  void on_kv_message(const scheduler::KvMessage& message);
+  // Whether the client's answer goes on: the server that prefills has done with `req`.
+  bool only_prefilled(Worker& worker, const scheduler::Req& req, scheduler::RequestState state, double time);
 
   // Has `work` done on the replica's thread; after abandon() here and now.
   void command(std::function<void()> work);
   void take_commands();
   void admit(std::uint64_t id, scheduler::RequestPtr request, WallClock::Time sent,
              std::shared_ptr<LiveRequest> listener);
-  std::uint32_t choose(const scheduler::WorkloadRequest& request, double sent);
+  scheduler::Split choose(const scheduler::WorkloadRequest& request, double sent);
+  // Why it is not admitted, and the status that this is; null: it is.
+  const char* refusal(const scheduler::WorkloadRequest& request, const scheduler::Split& at,
+                      unsigned& status);
+  void withdraw(std::uint32_t replica, std::uint64_t id);
+  Worker& at(std::uint32_t replica) { return *workers_[replica]; }
   void flush_if_idle();
   void look_again(std::uint32_t replica) { due_.set(replica, workers_[replica]->replica.next_event_time()); }
   bool step();
@@ -195,9 +242,12 @@ class LiveFleet final : private scheduler::RoutedReplicas {
   const WallClock& clock_;
   ServerStatistics statistics_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  const std::unique_ptr<scheduler::Router> router_;  // null: there is no choice
-  const double first_token_seconds_;                 // that it keeps first tokens back
-  std::vector<std::uint64_t> in_flight_;             // of each worker
+  const Group servers_;
+  std::optional<Group> decoders_;  // where prefill and decode are split, as is what lies between them
+  std::optional<scheduler::Pairs> pairs_;
+  std::unordered_map<std::uint64_t, OfPair> of_pairs_;
+  const double first_token_seconds_;      // that the router keeps first tokens back
+  std::vector<std::uint64_t> in_flight_;  // of each worker
   scheduler::DueTimes due_;
   double routed_ = 0;  // time of the last choice
   double grace_ = 0;   // seconds of the replicas' clock that rounds are carried out after their time

@@ -8,13 +8,14 @@ import csv
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
 
-from server import DEPLOYMENT, ServerTest, generate
+from server import DEPLOYMENT, ServerTest, connect, generate, request
 
 
 def prompt(number, tokens=1024):
@@ -45,8 +46,8 @@ class Fleet(ServerTest):
             thread.join()
         return cached
 
-    def shares_of_run(self, policy, prompts):
-        """Of `tpsim run`, where each prompt comes when the answer before it is long over."""
+    def shares_of_run(self, prompts, *flags, columns=("replica",), replicas=3):
+        """Of `tpsim run`, where each prompt comes when the answer before it is long over; and what `columns` name."""
         with tempfile.TemporaryDirectory() as folder:
             trace = os.path.join(folder, "trace.jsonl")
             with open(trace, "w") as file:
@@ -55,12 +56,11 @@ class Fleet(ServerTest):
                     file.write(json.dumps({"timestamp": 10000 * number, "input_length": 1024, "output_length": 8,
                                            "hash_ids": blocks}) + "\n")
             report = os.path.join(folder, "report")
-            done = subprocess.run([self.program, "run", *DEPLOYMENT, "--dp-size", "3", "--router-policy", policy, "--trace", trace,
-                                   "--report-dir", report], capture_output=True, text=True, timeout=120)
+            done = subprocess.run([self.program, "run", *flags, "--trace", trace, "--report-dir", report], capture_output=True, text=True, timeout=120)
             self.assertEqual(done.returncode, 0, done.stderr)
             with open(os.path.join(report, "requests.csv")) as file:
-                replicas = [int(row["replica"]) for row in csv.DictReader(file)]
-        return [replicas.count(i) for i in range(3)]
+                chosen = [int(row[column]) for row in csv.DictReader(file) for column in columns]
+        return [chosen.count(i) for i in range(replicas)]
 
     def test_one_after_the_other_as_in_a_run(self):
         numbers = [1, 2, 3, 1, 2, 4, 4, 5, 1, 1]
@@ -69,7 +69,8 @@ class Fleet(ServerTest):
                 server = self.serve_fleet(policy)
                 for number in numbers:
                     self.assertEqual(server.ask("POST", "/generate", generate(8, prompt(number)))[0], 200)
-                self.assertEqual(self.shares(server), self.shares_of_run(policy, numbers))
+                self.assertEqual(self.shares(server), self.shares_of_run(numbers, *DEPLOYMENT, "--dp-size", "3",
+                                                                         "--router-policy", policy))
 
     def test_what_was_sent_before_goes_where_it_was(self):
         server = self.serve_fleet("cache_aware")
@@ -114,16 +115,39 @@ class Fleet(ServerTest):
         self.assertGreater(pools[1], pools[2])
         self.assertEqual(page["description"]["max_total_num_tokens"], sum(pools))
 
+    def test_pairs_of_a_file_as_in_a_run(self):
+        path = self.fleet_file("router: --prefill-policy cache_aware --decode-policy round_robin\n"
+                               "decode:\n  - {count: 2, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
+                               "prefill:\n  - {count: 3, hardware: h200-sxm, args: --model-path llama-3.1-8b --tp 2}\n")
+        server = self.serve("--speedup", "20", deployment=["--fleet", path])
+        numbers = [1, 2, 3, 1, 2, 4, 1]
+        for number in numbers:
+            self.assertEqual(server.ask("POST", "/generate", generate(8, prompt(number)))[0], 200)
+        self.assertEqual(self.shares(server),
+                         self.shares_of_run(numbers, "--fleet", path, columns=("prefill_replica", "decode_replica"), replicas=5))
+        self.assertEqual(sum(self.shares(server, "cached_tokens")[:3]), 3 * 1023)
+        self.assertEqual(json.loads(server.ask("GET", "/workers")[1])["stats"],
+                         {"prefill_count": 3, "decode_count": 2, "regular_count": 0})
+        self.assertEqual(server.ask("POST", "/generate", {"input_ids": "none"})[0], 400)
+        client = connect(server)  # who leaves in the middle of an answer
+        client.sendall(request(generate(100000, stream=True)))
+        client.recv(1 << 16)
+        client.close()
+        while not re.search(r"^sglang:num_aborted_requests_total\{.*\} 1.0$", server.ask("GET", "/metrics")[1], re.M):
+            pass
+        server.wait_until_idle()
+        server.signal(signal.SIGINT)
+        self.assertEqual(server.wait(), 0)
+
     def test_refusals(self):
-        pairs = self.fleet_file("router: --policy round_robin\n"
-                                "prefill:\n  - {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
-                                "decode:\n  - {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n")
-        for flags, sentence in ((["--fleet", pairs], "`tpsim serve` has no pairs of servers"),
+        pairs = self.fleet_file("prefill:\n  - {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n")
+        for flags, sentence in ((["--fleet", pairs], "decode"),
                                 (["--fleet", "nowhere.yaml"], "--fleet nowhere.yaml: No such file"),
                                 (["--fleet", pairs, "--tp", "2"], "--tp-size: is of a server; with --fleet it stands in"),
                                 ([*DEPLOYMENT, "--dp-size", "2", "--pp-size", "2"], "--dp-size 2: --pp-size of several"),
                                 ([*DEPLOYMENT, "--router-policy", "random"], "--router-policy: needs replicas"),
-                                ([*DEPLOYMENT, "--pd-disaggregation"], "`tpsim serve` has no pairs of servers")):
+                                ([*DEPLOYMENT, "--pd-disaggregation", "--dp-size", "2"],
+                                 "--pd-disaggregation: --dp-size is not simulated with it; say --prefill N")):
             with self.assertRaises(RuntimeError) as refused:
                 self.serve(deployment=flags)
             self.assertIn(sentence, str(refused.exception))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What clients of `tpsim serve` see is what `tpsim run` says of the same load.
 
-Usage: virtual_clock_test.py TPSIM [--seconds S] [--rate R] [--model NAME]
+Usage: virtual_clock_test.py TPSIM [--seconds S] [--rate R] [--model NAME] [--flags "--pd-disaggregation ..."]
 
 A trace of conversations that share prefixes is served both ways: by clients that send its prompts as token ids at their
 times, and by `tpsim run` on the virtual clock, at the times at which those clients did send. Mean, median and 99th
@@ -156,8 +156,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--rate", type=float, default=4)
     parser.add_argument("--model", default="llama-3.1-8b")
+    parser.add_argument("--flags", default="", help="of the deployment, beside")
     args = parser.parse_args()
-    deployment = ["--model-path", args.model, "--hardware", "h200-sxm"]
+    deployment = ["--model-path", args.model, "--hardware", "h200-sxm", *args.flags.split()]
     rows = make_trace(args.seconds, args.rate)
     with tempfile.TemporaryDirectory() as folder:
         # These clients are fast: the server waits in place of the client in Python that is simulated.

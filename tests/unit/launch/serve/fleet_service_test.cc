@@ -135,5 +135,77 @@ TEST_F(ServedByAFleet, TheRouterKeepsTheFirstTokenBack) {
   EXPECT_NEAR(waited(), 0.5, 0.15);  // the last one comes as without a router
 }
 
+class ServedByPairs : public ServedByAFleet {
+ protected:
+  void start_pairs(std::uint64_t decode_pool = 100000) {
+    decoders = 2;
+    config.disaggregation = {.mode = scheduler::DisaggregationMode::kPrefill, .send_seconds = 3e-4};
+    decode.disaggregation = {.mode = scheduler::DisaggregationMode::kDecode,
+                             .num_reserved_decode_tokens = 64,
+                             .preallocate_seconds = 2e-4};
+    decode.disable_radix_cache = true;
+    decode.max_total_num_tokens = decode_pool;
+    link = {.chunk_seconds = 0.02, .token_seconds = 1e-6, .page_list_seconds = 0.005};
+    start_fleet(scheduler::RouterPolicy::kRoundRobin);
+  }
+};
+
+TEST_F(ServedByPairs, OneServerPrefillsAnotherDecodes) {
+  start_pairs();
+  for (int i = 0; i < 6; ++i) {
+    const json answer = json::parse(generate(std::vector<std::uint32_t>(20, i % 3), 4).body);
+    EXPECT_EQ(answer["meta_info"]["completion_tokens"], 4);
+    EXPECT_EQ(answer["meta_info"]["cached_tokens"], i < 3 ? 0 : 19);
+  }
+  EXPECT_EQ(shares(), (std::vector<std::uint64_t>{2, 2, 2, 3, 3}));
+  wait_until_idle();
+  const LiveStatistics all = fleet->statistics();
+  EXPECT_EQ(all.accepted_requests, 6U);
+  EXPECT_EQ(all.generation_tokens, 24U);
+  EXPECT_EQ(all.replicas[0].prefill_steps, 2U);
+  EXPECT_EQ(all.replicas[4].prefill_steps, 0U);
+  EXPECT_EQ(all.replicas[4].decode_tokens, 9U);  // its first tokens no pass of its own computes
+  const json workers = json::parse(client().ask("GET", "/workers").body);
+  EXPECT_EQ(workers["stats"], json::parse(R"({"prefill_count": 3, "decode_count": 2, "regular_count": 0})"));
+  EXPECT_EQ(workers["workers"][3]["worker_type"], "decode");
+  EXPECT_EQ(client().ask("POST", "/flush_cache").status, 200U);
+}
+
+// Wherever a request is, on both sides, when its client leaves: what it held is given back, and others are
+// served.
+TEST_F(ServedByPairs, ClientsLeaveAnywhere) {
+  executor.seconds = 0.004;
+  start_pairs(/*decode_pool=*/3000);
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 120; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(server->port()));
+    const std::vector<std::uint32_t> prompt(50 + 37 * i % 700, i);
+    clients.back()->send(
+        "POST", "/generate",
+        json{{"input_ids", prompt}, {"sampling_params", {{"max_new_tokens", 1 + 7 * i % 300}}}}.dump());
+    std::this_thread::sleep_for(1ms);
+    if (i % 3 == 2) clients[clients.size() - 1 - 5 * i % clients.size()].reset();
+  }
+  EXPECT_EQ(client().ask("POST", "/abort_request", R"({"abort_all": true})").status, 200U);
+  wait_until_idle();
+  EXPECT_GT(fleet->statistics().aborted_requests, 40U);
+  EXPECT_EQ(generate({1, 2, 3}).status, 200U);
+  EXPECT_EQ(client().ask("POST", "/flush_cache").status, 200U);
+  wait_until_idle();
+  for (const LiveStatistics& of : fleet->statistics().replicas) {
+    EXPECT_EQ(of.open_requests, 0U);
+    EXPECT_EQ(of.pending_prefill_tokens + of.decode_sum_seq_lens, 0U);
+    EXPECT_EQ(of.kv_used_tokens, 0U);
+  }
+}
+
+TEST_F(ServedByPairs, WhatOneSideCannotTakeIsRefused) {
+  start_pairs(/*decode_pool=*/500);
+  const HttpAnswer refused = generate(std::vector<std::uint32_t>(450, 1));
+  EXPECT_EQ(refused.status, 400U);
+  EXPECT_NE(refused.body.find("of the decode server"), std::string::npos) << refused.body;
+  EXPECT_EQ(generate(std::vector<std::uint32_t>(400, 1)).status, 200U);
+}
+
 }  // namespace
 }  // namespace tpsim::launch

@@ -52,11 +52,17 @@ class Served : public testing::Test {
     const OpenedTokenizer opened = open_tokenizer("", kVocabulary);
     LiveDescription description;
     description.max_total_num_tokens = config.max_total_num_tokens;
-    const std::vector<scheduler::FleetServer> servers(replicas, {&config, &executor, &front_end});
+    scheduler::Fleet servers;
+    servers.servers.assign(replicas, {&config, &executor, &front_end});
+    servers.link = link;
+    servers.decode.assign(decoders, {&decode, &executor, &front_end});
     LiveDescriptions descriptions;
+    if (decoders > 0) description.worker_type = "prefill";
     descriptions.each.assign(replicas, description);
+    description.worker_type = "decode";
+    descriptions.each.insert(descriptions.each.end(), decoders, description);
     descriptions.all = description;
-    fleet = std::make_unique<LiveFleet>(live, servers, router, clock, descriptions);
+    fleet = std::make_unique<LiveFleet>(live, servers, LiveRouters{router, router}, clock, descriptions);
     context.reset(new ServeContext{.fleet = *fleet,
                                    .tokenizer = opened.tokenizer,
                                    .chat = opened.chat,
@@ -98,6 +104,9 @@ class Served : public testing::Test {
   scheduler::SchedulerConfig config = small_pool();
   scheduler::FrontEndConfig front_end;
   std::size_t replicas = 1;
+  std::size_t decoders = 0;  // of pairs, with these and a link between
+  scheduler::SchedulerConfig decode = config;
+  scheduler::KvLinkConfig link;
   scheduler::RouterConfig router;
   FormatOptions format;
   WallClock clock;
