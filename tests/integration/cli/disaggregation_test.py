@@ -129,8 +129,6 @@ class Disaggregation(CommandLine):
                  "--pd-disaggregation: --speculative-algorithm NGRAM, which has no head"),
                 (("--disaggregation-mode", "prefill"), "--disaggregation-mode: one command has both sides here")):
             self.assert_refused(["run", *self.LOAD, *words], sentence)
-        self.assert_refused(["serve", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", *self.PAIR],
-                            "--pd-disaggregation: `tpsim serve` has no pairs of servers")
         self.assert_refused(["plan", "--gpus", "4", *self.LOAD[:-1], *self.PAIR], "--pd-disaggregation: `tpsim plan` finds that out")
 
 
