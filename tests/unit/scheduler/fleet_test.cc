@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <barrier>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,8 +13,8 @@
 #include <vector>
 
 #include "scheduler/engine.h"
-#include "scheduler/peers.h"
 #include "tests/unit/scheduler/fake_executor.h"
+#include "tests/unit/scheduler/fleet_messages.h"
 #include "tests/unit/scheduler/fleet_runs.h"
 
 namespace tpsim::scheduler::fleet_test {
@@ -140,30 +139,6 @@ TEST(Fleet, ThreadsChangeNothing) {
   }
 }
 
-// Threads that stand in for processes.
-class Table {
- public:
-  explicit Table(std::uint32_t size) : said_(size), all_here_(size), all_heard_(size) {}
-  struct Seat final : Peers {
-    Seat(Table& table, std::uint32_t number) : table(table), number(number) {}
-    std::uint32_t process() const override { return number; }
-    std::uint32_t size() const override { return static_cast<std::uint32_t>(table.said_.size()); }
-    std::vector<std::string> exchange(std::string bytes) override {
-      table.said_[number] = std::move(bytes);
-      table.all_here_.arrive_and_wait();
-      std::vector<std::string> heard = table.said_;
-      table.all_heard_.arrive_and_wait();
-      return heard;
-    }
-    Table& table;
-    const std::uint32_t number;
-  };
-
- private:
-  std::vector<std::string> said_;
-  std::barrier<> all_here_, all_heard_;
-};
-
 TEST(Fleet, ProcessesChangeNothing) {
   for (const RouterPolicy policy :
        {RouterPolicy::kRandom, RouterPolicy::kRoundRobin, RouterPolicy::kPowerOfTwo, RouterPolicy::kManual,
@@ -172,19 +147,36 @@ TEST(Fleet, ProcessesChangeNothing) {
       const Workload workload = random_workload(200 + replicas, 120);
       const Records alone = records(workload, replicas, policy, 1);
       for (const std::uint32_t processes : {2, 3, 6}) {
-        Table table(processes);
+        Turns turns(processes, {});
         std::vector<Records> heard(processes);
         std::vector<std::thread> threads;
         for (std::uint32_t i = 0; i < processes; ++i)
           threads.emplace_back([&, i] {
-            Table::Seat seat(table, i);
+            Turns::Seat seat(turns, i);
             heard[i] = records(workload, replicas, policy, processes == 2 ? 2 : 1, &seat);
           });
         for (std::thread& thread : threads) thread.join();
         EXPECT_EQ(heard[0], alone) << processes << " of " << replicas;
+        EXPECT_GT(turns.rounds(), 2U);
+        EXPECT_GT(turns.bytes(), turns.rounds() * processes);
+        EXPECT_GE(turns.computed() * processes, std::accumulate(turns.cpu().begin(), turns.cpu().end(), 0.0));
       }
     }
   }
+}
+
+// Eight processes on two nodes have 1 KiB each in a first message; what one of them says beyond follows in
+// another.
+TEST(Fleet, MessagesBetweenNodes) {
+  const Network network = {
+      .per_node = 4, .node_latency = 1, .node_bandwidth = 1024, .latency = 100, .bandwidth = 512};
+  std::vector<std::string> said(8);
+  EXPECT_EQ(network.all_gather_seconds(said), 2 * 1 + 100 + 8 + 16);
+  said[3].resize(1024 - sizeof(int));
+  EXPECT_EQ(network.all_gather_seconds(said), 126);
+  said[3].resize(3 * 1024 - sizeof(int));
+  EXPECT_EQ(network.all_gather_seconds(said), 126 + 2 * 1 + 100 + 2 + 4);
+  EXPECT_EQ(network.all_gather_seconds({"alone"}), 0);
 }
 
 // Prompts that begin alike find each other where the router remembers them, and not where it does not.
