@@ -102,7 +102,7 @@ Json generation_json(const PipelineArgs& args, const Pipeline& pipeline, const R
     json["components"].push_back({{"name", c.name},
                                   {"class", c.class_name},
                                   {"parameters", c.parameters},
-                                  {"bytes", c.parameters * c.bytes_per_parameter},
+                                  {"bytes", c.loaded * c.bytes_per_parameter},
                                   {"residency", name_of(at->second)}});
   }
   const rank::GenerationCost& cost = generation.cost;

@@ -101,7 +101,7 @@ bool guided(const SamplingAsked& asked, const rank::PipelineConfig& config) {
 // What would make room: the largest component that stays.
 std::string remedy(const Pipeline& pipeline, const ResolvedPipeline& resolved) {
   const rank::PipelineComponent* largest = nullptr;
-  const auto bytes = [](const rank::PipelineComponent& c) { return c.parameters * c.bytes_per_parameter; };
+  const auto bytes = [](const rank::PipelineComponent& c) { return c.loaded * c.bytes_per_parameter; };
   for (const rank::PipelineComponent& c : pipeline.config.components) {
     const auto at = resolved.plan.residency.find(c.name);
     if (at != resolved.plan.residency.end() && at->second != rank::Residency::kLayerwiseOffload &&

@@ -17,6 +17,7 @@ struct EncoderRow {
   // launch that its profile has.
   double launches;
   bool qk_norm = false, qkv_bias = false;
+  bool text_only = false;  // load_weights() of SGLang's class leaves out the head and the tower
 };
 constexpr EncoderRow kEncoderRows[] = {
     {"T5EncoderModel", EncoderKind::kT5, 22},
@@ -30,7 +31,7 @@ constexpr EncoderRow kEncoderRows[] = {
     {"Qwen2_5_VLForConditionalGeneration", EncoderKind::kLanguage, 28, false, true},
     {"Qwen3Model", EncoderKind::kLanguage, 31, true},
     {"Qwen3ForCausalLM", EncoderKind::kLanguage, 31, true},
-    {"Mistral3ForConditionalGeneration", EncoderKind::kLanguage, 28},
+    {"Mistral3ForConditionalGeneration", EncoderKind::kLanguage, 28, false, false, true},
     {"Gemma3ForConditionalGeneration", EncoderKind::kLanguage, 40, true},
 };
 
@@ -101,6 +102,7 @@ EncoderConfig read_encoder(const std::string& class_name, const ConfigReader& co
   e.launches = row->launches;
   e.qk_norm = row->qk_norm;
   e.qkv_bias = row->qkv_bias;
+  e.text_only = row->text_only;
   switch (e.kind) {
     case EncoderKind::kT5:
       read_t5(config, e);
@@ -133,6 +135,14 @@ EncoderConfig read_encoder(const std::string& class_name, const ConfigReader& co
     e.vision_patch = vision.number_or("patch_size", 14);
   }
   return e;
+}
+
+EncoderConfig loaded_encoder(EncoderConfig encoder) {
+  if (encoder.text_only) {
+    encoder.tied = true;
+    encoder.vision_layers = 0;
+  }
+  return encoder;
 }
 
 double encoder_table_parameters(const EncoderConfig& e) {

@@ -16,7 +16,8 @@ struct EncoderConfig {
   std::uint64_t hidden = 0, ffn = 0, vocab = 0, positions = 0, projection = 0;
   std::uint32_t layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool gated = true, qk_norm = false, qkv_bias = false, tied = true, biased_positions = false;
-  double launches = 0;  // kernels of a layer as SGLang's modules launch them
+  double launches = 0;     // kernels of a layer as SGLang's modules launch them
+  bool text_only = false;  // SGLang's class has neither head nor tower
   // The tower of a model that sees images; 0 layers: none.
   std::uint32_t vision_layers = 0, vision_heads = 1, vision_patch = 14, vision_merge = 2;
   std::uint64_t vision_hidden = 0, vision_ffn = 0;
@@ -32,5 +33,7 @@ void write_encoder(const EncoderConfig& encoder, double batch, double tokens, do
                    OperatorList& list);
 // Parameters outside of the layers: embeddings, heads.
 double encoder_table_parameters(const EncoderConfig& encoder);
+// What of a checkpoint SGLang loads.
+EncoderConfig loaded_encoder(EncoderConfig encoder);
 
 }  // namespace tpsim::rank

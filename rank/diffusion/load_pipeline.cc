@@ -100,12 +100,16 @@ void read_component(const std::string& name, const std::string& class_name, cons
     config.patch = t.patch;
     parts.transformers.emplace(name, t);
   } else if (is_encoder(class_name)) {
-    const EncoderConfig e = read_encoder(class_name, reader());
-    OperatorList list;
-    write_encoder(e, 0, 0, 0, list);
+    const EncoderConfig stored = read_encoder(class_name, reader()), e = loaded_encoder(stored);
+    const auto parameters = [](const EncoderConfig& encoder) {
+      OperatorList list;
+      write_encoder(encoder, 0, 0, 0, list);
+      return rounded(list.parameters() + encoder_table_parameters(encoder));
+    };
     c.kind = e.kind == EncoderConfig::Kind::kClipVision ? ComponentKind::kImageEncoder
                                                         : ComponentKind::kTextEncoder;
-    c.parameters = rounded(list.parameters() + encoder_table_parameters(e));
+    c.parameters = parameters(stored);
+    c.loaded = parameters(e);
     c.bytes_per_parameter = encoder_bytes(*parts.row, name);
     c.layers = e.layers;
     c.heads = e.heads;
@@ -117,6 +121,7 @@ void read_component(const std::string& name, const std::string& class_name, cons
     OperatorList list;
     const LatentShape none{.frames = 1, .height = 1, .width = 1};
     write_vae_decoder(parts.vae, 1, none, list);
+    if (!parts.row->vae_encodes) c.loaded = rounded(list.parameters());
     write_vae_encoder(parts.vae, 1, none, list);
     c.kind = ComponentKind::kVae;
     c.parameters = rounded(list.parameters());
@@ -131,6 +136,7 @@ void read_component(const std::string& name, const std::string& class_name, cons
     if (json != nullptr && json->contains("parameters") && json->at("parameters").is_number())
       c.parameters = json->at("parameters").get<std::uint64_t>();
   }
+  if (c.loaded == 0) c.loaded = c.parameters;
   config.components.push_back(std::move(c));
 }
 
@@ -193,6 +199,9 @@ PipelineConfig load_pipeline(const std::string& model_path) {
     for (auto& [name, transformer] : parts->transformers) transformer.token_timesteps = true;
     config.image_input = true;
     config.needs_image = false;
+    for (PipelineComponent& c : config.components) {
+      if (c.kind == ComponentKind::kVae) c.loaded = c.parameters;
+    }
   }
   if (description.json.contains("sampling"))
     read_sampling(ConfigReader(description.json.at("sampling"), description.where), config.defaults);

@@ -27,7 +27,8 @@ struct PipelineComponent {
   std::string name;        // of model_index.json: text_encoder_2, transformer, vae …
   std::string class_name;  // UMT5EncoderModel, WanTransformer3DModel …
   ComponentKind kind{};
-  std::uint64_t parameters = 0;           // elements
+  std::uint64_t parameters = 0;           // elements of its checkpoint
+  std::uint64_t loaded = 0;               // of these, that SGLang's class has
   std::uint32_t bytes_per_parameter = 2;  // as SGLang loads it
   std::uint32_t layers = 0, heads = 0, head_dim = 0;
   bool cross_attention = false;  // layers attend to another sequence, too

@@ -260,7 +260,14 @@ StageCost PipelineCost::Impl::encode_images(const GenerationRequest& request) co
     write_vae_encoder(parts.vae, 1, latents, list);
     const PassCost pass = vae_pass_cost(list, c.bytes_per_parameter, latents, strips);
     placement_.run(c, pass, times, stage);
-    hold(stage, parts.vae_name, vae_live_bytes(parts.vae, latents, false, c.bytes_per_parameter));
+    const bool alone = plan_.num_gpus == 1 || !parts.vae.video;  // _channels_last_3d_prefix()
+    const double pictures = 3.0 * request.width * request.height * request.frames * c.bytes_per_parameter;
+    hold(stage, parts.vae_name,
+         pictures + vae_live_bytes(parts.vae, latents,
+                                   {.decode = false,
+                                    .bytes = static_cast<double>(c.bytes_per_parameter),
+                                    .channels_last = parts.vae.channels_last && alone,
+                                    .strips = (strips > 1)}));
   };
   if (parts.row->reference_tokens) {
     const double side = std::sqrt(kReferenceArea);
@@ -305,10 +312,15 @@ StageCost PipelineCost::Impl::decode(const GenerationRequest& request) const {
     constexpr double kTile = 256, kTileFrames = 16;
     held.height = std::min(held.height, std::ceil(kTile / parts.vae.spatial_stride));
     held.width = std::min(held.width, std::ceil(kTile / parts.vae.spatial_stride));
-    held.frames = std::min(held.frames, std::ceil(kTileFrames / parts.vae.temporal_stride));
+    held.frames = std::min(held.frames, std::ceil(kTileFrames / parts.vae.temporal_stride) + 1);
   }
   const double picture = 3.0 * request.width * request.height * request.frames * bytes;
-  hold(stage, parts.vae_name, batch * (vae_live_bytes(parts.vae, held, true, bytes) + picture));
+  const bool autocast = parts.row->autocast && !plan_.diffusers_vae;
+  const VaeRun run{.bytes = bytes,
+                   .channels_last = parts.vae.channels_last && !plan_.diffusers_vae,
+                   .autocast = autocast && (bytes < 4),
+                   .strips = (strips > 1)};
+  hold(stage, parts.vae_name, batch * (vae_live_bytes(parts.vae, held, run) + picture));
   return stage;
 }
 

@@ -39,7 +39,7 @@ std::uint32_t Placement::gpus_of(const PipelineComponent& c) const {
 }
 
 double Placement::weight_bytes(const PipelineComponent& c) const {
-  return static_cast<double>(c.parameters) * c.bytes_per_parameter / gpus_of(c);
+  return static_cast<double>(c.loaded) * c.bytes_per_parameter / gpus_of(c);
 }
 
 // Without the tables that lie outside of the layers, which stay: T5's on the host unless it is cut
@@ -48,7 +48,7 @@ double Placement::weight_bytes(const PipelineComponent& c) const {
 double Placement::streamed_bytes(const PipelineComponent& c) const {
   const EncoderConfig* const e = encoder(c);
   if (e == nullptr) return weight_bytes(c);
-  const double tables = encoder_table_parameters(*e) / static_cast<double>(c.parameters);
+  const double tables = encoder_table_parameters(*e) / static_cast<double>(c.loaded);
   return weight_bytes(c) * (1 - std::min(1.0, tables));
 }
 
@@ -68,12 +68,12 @@ double Placement::held_bytes(std::string_view running) const {
         if (c.name == running) bytes += weights;
         break;
       case Residency::kLayerwiseOffload: {
-        // What is outside of the layers, the first layer, which is fetched ahead of the next use, and while
-        // it runs one layer at work and one on its way (layerwise_offload.py).
+        // What is outside of the layers, and while it runs one layer at work and one on its way
+        // (layerwise_offload.py; release_after_use() gives all of them back).
         const double layers = streamed_bytes(c);
         const EncoderConfig* const e = encoder(c);
         if (e == nullptr || e->kind != EncoderConfig::Kind::kT5 || gpus_of(c) > 1) bytes += weights - layers;
-        bytes += (c.name == running ? 2 : 1) * layers / std::max<std::uint32_t>(1, c.layers);
+        if (c.name == running) bytes += 2 * layers / std::max<std::uint32_t>(1, c.layers);
         break;
       }
     }

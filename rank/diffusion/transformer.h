@@ -58,6 +58,8 @@ struct PipelineRow {
   std::span<const EncoderUse> encoders{};
   std::uint32_t vae_bytes = 2, vae_decode_bytes = 2;  // of a weight of the VAE; of an element as it decodes
   double image_shown = 0;                             // pixels of an input image as the text encoder sees it
+  bool vae_encodes = true;                            // SGLang loads the VAE's encoder, too
+  bool autocast = false;  // the VAE decodes under torch.autocast (enable_autocast of the pipeline's config)
   bool encodes_frames = false;      // the VAE encodes as many frames as are made (Wan's image to video)
   std::uint32_t steps_skipped = 0;  // of the last ones, which are no forward (Z-Image: 1)
 };

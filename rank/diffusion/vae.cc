@@ -15,13 +15,14 @@ struct VaeRow {
   // auto_parallel_decode_prefers_spatial_shard() and use_parallel_encode of SGLang's configs/models/vaes.
   std::uint32_t strip_latents = 0;
   bool strip_encoder = false;
-  bool shares_tiles = false;  // parallel_decode_mode "tiled" of the pipeline's configuration
+  bool shares_tiles = false;   // parallel_decode_mode "tiled" of the pipeline's configuration
+  bool channels_last = false;  // _should_use_channels_last_3d() of SGLang's component_loaders/vae_loader.py
 };
 constexpr VaeRow kVaes[] = {
     {"AutoencoderKL", VaeKind::k2d},
     {"AutoencoderKLFlux2", VaeKind::k2d},
-    {"AutoencoderKLWan", VaeKind::kWan, 4096, true},
-    {"AutoencoderKLQwenImage", VaeKind::kWan},
+    {"AutoencoderKLWan", VaeKind::kWan, 4096, true, false, true},
+    {"AutoencoderKLQwenImage", VaeKind::kWan, 0, false, false, true},
     {"AutoencoderKLHunyuanVideo", VaeKind::kHunyuan, 0, false, true},
     {"AutoencoderKLLTX2Video", VaeKind::kLtx, 1024},
 };
@@ -240,6 +241,8 @@ VaeConfig read_vae(const std::string& class_name, const ConfigReader& config) {
   vae.strip_latents = row->strip_latents;
   vae.strip_encoder = row->strip_encoder;
   vae.shares_tiles = row->shares_tiles;
+  vae.channels_last = row->channels_last;
+  vae.video = class_name != "AutoencoderKLQwenImage";
   switch (vae.kind) {
     case VaeKind::k2d:
     case VaeKind::kHunyuan:
@@ -322,30 +325,48 @@ void write_vae_encoder(const VaeConfig& vae, double batch, const LatentShape& la
   }
 }
 
-double vae_live_bytes(const VaeConfig& vae, const LatentShape& latents, bool decode, double bytes) {
-  // By peak_gb of vae_encoder.json and tests/calibration/measured/h100-sxm_diffusion.json, less the weights:
-  // 2D VAEs and those that see all frames at once hold so many times their largest activation; Wan's, which
-  // goes through the frames of one latent after the other, so many of a frame's and so many more of each.
-  constexpr double k2d = 6.4, kAllFrames = 9, kCaches = 10.9, kDecodedFrame = 12.4, kEncodedFrame = 8.7;
-  const std::vector<std::uint64_t>& c = decode ? vae.decoder : vae.encoder;
+double vae_live_bytes(const VaeConfig& vae, const LatentShape& latents, const VaeRun& run) {
+  // 2D VAEs and those that see all frames at once hold so many times their largest activation, by peak_gb of
+  // tests/calibration/measured/h100-sxm_diffusion.json less the weights. Wan's goes through the frames of one
+  // latent after the other, and holds so many of a frame's and so many more of each: what its class in SGLang
+  // 0.5.23 allocates, counted on a CPU with PyTorch's fake tensors. Where convolutions have channels first,
+  // cuDNN turns inputs and outputs in its workspace; so counted, it is what was measured on an H100 within
+  // 0.2 % (h100-sxm_vae.json, whose script left channels first). Autocast holds fp32 beside 16 bit, for
+  // norms.
+  constexpr double k2d = 6.4, kAllFrames = 9, kAllFramesAutocast = 11.9;
+  struct Held {
+    double caches, frame;
+  };
+  constexpr Held kEncoded{.caches = 10.9, .frame = 8.7}, kDecoded{.caches = 10.9, .frame = 12.4},
+      kEncodedLast{.caches = 9.1, .frame = 7.6}, kDecodedLast{.caches = 22.3, .frame = 7.73},
+      kDecodedResidual{.caches = 15.1, .frame = 7.71}, kAutocast{.caches = 48.4, .frame = 10.73},
+      kImage{.caches = 10.3, .frame = 7.7};
+  const std::vector<std::uint64_t>& c = run.decode ? vae.decoder : vae.encoder;
   const double side = vae.spatial_stride / static_cast<double>(vae.patch);
   // The first block of the finest level comes from the one before.
-  const bool narrows = decode && c.size() > 1 && (vae.kind != VaeKind::kWan || vae.residual);
+  const bool narrows = run.decode && c.size() > 1 && (vae.kind != VaeKind::kWan || vae.residual);
   const double width =
       static_cast<double>(narrows ? (c[0] + c[1]) / 2 : c[0]) / (vae.kind == VaeKind::kLtx ? 2 : 1);
-  const double frame = latents.height * side * latents.width * side * width * bytes;
+  const double frame = latents.height * side * latents.width * side * width * run.bytes;
   const double frames = vae.temporal_stride * (latents.frames - 1) + 1;
   switch (vae.kind) {
     case VaeKind::k2d:
       return k2d * frame;
     case VaeKind::kHunyuan:
     case VaeKind::kLtx:
-      return kAllFrames * frame * frames;
+      return (run.autocast ? kAllFramesAutocast : kAllFrames) * frame * frames;
     case VaeKind::kWan:
       break;
   }
-  const double together = std::min<double>(frames, vae.temporal_stride);
-  return frame * (kCaches + (decode ? kDecodedFrame : kEncodedFrame) * together);
+  const Held& held = !run.decode          ? (run.channels_last ? kEncodedLast : kEncoded)
+                     : !run.channels_last ? kDecoded
+                     : !vae.video         ? kImage
+                     : run.autocast       ? kAutocast
+                     : vae.residual       ? kDecodedResidual
+                                          : kDecodedLast;
+  // Rows of the neighbours come in copies.
+  const double copies = run.strips && (run.autocast || !run.decode) ? 1.1 : 1;
+  return copies * frame * (held.caches + held.frame * std::min<double>(frames, vae.temporal_stride));
 }
 
 }  // namespace tpsim::rank

@@ -25,6 +25,8 @@ struct VaeConfig {
   std::uint32_t strip_latents = 0;
   bool strip_encoder = false;  // the GPUs of a sequence share encoding so
   bool shares_tiles = false;   // they share the tiles that decoding goes by
+  bool channels_last = false;  // weights of convolutions have channels last
+  bool video = true;           // of kWan: whether it is for more than one frame
 };
 
 bool is_vae(const std::string& class_name);
@@ -39,7 +41,14 @@ LatentShape latent_shape(const VaeConfig& vae, std::uint32_t frames, double widt
 void write_vae_decoder(const VaeConfig& vae, double batch, const LatentShape& latents, OperatorList& list);
 void write_vae_encoder(const VaeConfig& vae, double batch, const LatentShape& latents, OperatorList& list);
 
-// Bytes an element (2 or 4); of a GPU's memory beside weights.
-double vae_live_bytes(const VaeConfig& vae, const LatentShape& latents, bool decode, double bytes);
+// How a VAE runs: bytes an element (2 or 4), convolutions with channels last, torch.autocast of fp32 weights,
+// a strip of rows on each GPU.
+struct VaeRun {
+  bool decode = true;
+  double bytes = 2;
+  bool channels_last = false, autocast = false, strips = false;
+};
+// Bytes of a GPU's memory beside weights.
+double vae_live_bytes(const VaeConfig& vae, const LatentShape& latents, const VaeRun& run);
 
 }  // namespace tpsim::rank

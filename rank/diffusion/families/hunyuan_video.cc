@@ -57,7 +57,9 @@ constexpr std::array<PipelineRow, 1> kHunyuanPipelines = {
       .video = true,
       .defaults = {.width = 1280, .height = 720, .frames = 125, .fps = 24, .steps = 50, .guidance = 1},
       .text = 256,
-      .encoders = kHunyuanEncoders}}};
+      .encoders = kHunyuanEncoders,
+      .vae_encodes = false,
+      .autocast = true}}};
 
 }  // namespace
 

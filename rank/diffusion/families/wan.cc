@@ -95,7 +95,9 @@ constexpr std::array<PipelineRow, 2> kWanPipelines = {
           {.width = 1280, .height = 720, .frames = 81, .fps = 16, .steps = 50, .guidance = 5, .guided = true},
       .text = 512,
       .encoders = kWanText,
-      .vae_bytes = 4},
+      .vae_bytes = 4,
+      .vae_encodes = false,
+      .autocast = true},
      {.class_name = "WanImageToVideoPipeline",
       .video = true,
       .image_input = true,
@@ -106,6 +108,7 @@ constexpr std::array<PipelineRow, 2> kWanPipelines = {
       .image_tokens = 257,
       .encoders = kWanTextAndImage,
       .vae_bytes = 4,
+      .autocast = true,
       .encodes_frames = true}}};
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "launch/diffusion/attention_choice.h"
+#include "launch/diffusion/residency.h"
 #include "launch/diffusion/resolve.h"
 #include "proto/base/error.h"
 
@@ -69,6 +70,21 @@ TEST(Request, GuidanceNeedsAScaleAndANegativePrompt) {
   EXPECT_FALSE(guided(pipeline("FluxPipeline", false), 3.5, false));
   EXPECT_TRUE(guided(pipeline("FluxPipeline", false), 3.5, true));
   EXPECT_TRUE(guided(pipeline("ZImagePipeline", false), 0.5, false));
+}
+
+// 80 GB hold all weights of either pipeline twice, but SGLang cannot size FLUX.2's VAE: on its CI the text
+// encoder of klein streams, that of Z-Image stays.
+TEST(Residency, WhatCannotBeSizedIsNotKept) {
+  for (const auto& [name, where] : {std::pair{"flux.2-klein-4b", rank::Residency::kLayerwiseOffload},
+                                    std::pair{"z-image-turbo", rank::Residency::kResident}}) {
+    const rank::PipelineConfig config = rank::load_pipeline(name);
+    const ResidencyChoice choice = resolve_residency({}, {.config = &config,
+                                                          .rule = &deployment_rule(config),
+                                                          .performance_mode = "auto",
+                                                          .memory_bytes = 79.6 * kGib});
+    EXPECT_EQ(choice.components.at("text_encoder"), where) << name;
+    EXPECT_EQ(choice.components.at("transformer"), rank::Residency::kResident) << name;
+  }
 }
 
 TEST(ComponentBackends, AreReadAsSglangReadsThem) {
