@@ -41,15 +41,16 @@ FreshKernels::FreshKernels(FreshKernelRules rules, const proto::HostProfile::Com
 void FreshKernels::serve(const ServedLoad& load) {
   const bool all = load.input == 0;
   const std::uint32_t most = all ? kMostRequests : load.max_requests;
-  std::uint32_t together = most;  // in one prefill
+  const bool grows = all || (rules_.decodes_alone && most > 1);  // batches of all sizes up to that
+  std::uint32_t together = most;                                 // in one prefill
   if (!all && rules_.chunk > 0) together = std::clamp(rules_.chunk / load.input, 1U, most);
   const auto bucket = std::lower_bound(rules_.captured.begin(), rules_.captured.end(), most);
   for (const std::uint64_t length : {0, 16}) {
     meet(Kernel::kMetadata, size_class(bucket == rules_.captured.end() ? most : *bucket), length);
-    if (all) meet(Kernel::kMetadata, 0, length);
+    if (grows) meet(Kernel::kMetadata, 0, length);
   }
   meet(Kernel::kSplits, size_class(most));
-  if (all) meet(Kernel::kSplits, 0);
+  if (grows) meet(Kernel::kSplits, 0);
   if (most > 1) meet(Kernel::kLauncher, 0);
   // Requests that come one by one also make smaller prefills; half of a full one has been met by then.
   for (std::uint32_t size = std::bit_ceil(together); size > 0; size /= 2) {
@@ -57,7 +58,7 @@ void FreshKernels::serve(const ServedLoad& load) {
     for (const std::uint64_t odd : {0, 1})
       if (odd == 0 || all) meet(Kernel::kExtendPages, size, odd);
   }
-  for (std::uint32_t size = std::bit_ceil(most); size > 0; size = all ? size / 2 : 0) {
+  for (std::uint32_t size = std::bit_ceil(most); size > 0; size = grows ? size / 2 : 0) {
     for (const std::uint64_t odd : {0, 1}) meet(Kernel::kDecodePages, size, odd);
     meet(Kernel::kDrafts, size);
   }

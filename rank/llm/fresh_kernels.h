@@ -39,6 +39,10 @@ struct FreshKernelRules {
   std::uint32_t top_k = 0;                   // of experts that Triton multiplies; 0: none
   std::vector<std::uint32_t> captured = {};  // batch sizes, ascending
   std::vector<ServedLoad> served = {};       // since its warm-up: one prompt of 3,000 tokens
+  // A server that does not prefill: KV comes request by request, and its batches have all sizes up to a
+  // load's (disaggregation/decode.py, get_new_prebuilt_batch). Elsewhere those of a closed load begin
+  // together.
+  bool decodes_alone = false;
 };
 
 class FreshKernels {

@@ -54,6 +54,21 @@ TEST(FreshKernels, AreCompiledOnceForEachKindOfSize) {
   EXPECT_EQ(decode(none, 16, 1025), 0);
 }
 
+// A closed load of 16 begins with all of them, unless requests come to a server that decodes one by one.
+TEST(FreshKernels, BatchesOfADecodeServerGrow) {
+  const std::vector<std::uint32_t> captured = {1, 2, 4, 8, 16};
+  FreshKernelRules rules{.decode = Decode::kMetadata, .captured = captured, .served = {{1024, 16, 128}}};
+  FreshKernels together(rules, host());
+  EXPECT_EQ(decode(together, 16, 1025), 0);
+  EXPECT_GT(decode(together, 4, 1025), 0);
+  rules.decodes_alone = true;
+  FreshKernels one_by_one(rules, host());
+  for (const std::uint32_t length : {1025, 1040}) EXPECT_EQ(decode(one_by_one, 4, length), 0);
+  rules.served = {{1024, 1, 128}};
+  FreshKernels single(rules, host());
+  EXPECT_GT(decode(single, 4, 1025), 0);
+}
+
 // With larger pages than of one token every power of two of requests is another kernel, and a free list that
 // begins between two 16-byte words.
 TEST(FreshKernels, OfLargePagesAreOnesForEachPowerOfTwo) {
