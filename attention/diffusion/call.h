@@ -18,6 +18,7 @@ struct DiffusionCall {
   std::uint32_t text = 0;               // of queries and keys, tokens beside the grid (joint attention)
   std::uint32_t layer = 0, layers = 1;  // of the transformer
   std::uint32_t step = 0, steps = 1;    // of the denoising loop
+  bool kernel_alone = false;            // without quantising and smoothing before it, as papers time kernels
 };
 
 // Every query meets every key: floating-point operations of both products.

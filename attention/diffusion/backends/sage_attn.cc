@@ -50,7 +50,8 @@ class SagePrice : public DiffusionPrice {
     if (flash3_) rate = kernel_.waits_for_tensor_cores() ? kSlowSecond : kHopperSecond;
     KernelCost cost = kernel_.part(call, call.queries, call.keys, rate);
     // The mean of the keys; q and k are read in 16 bit and written in 8.
-    cost += kernel_.traffic(1.5 * token_bytes(call, call.queries) + 2.5 * token_bytes(call, call.keys), 3);
+    if (!call.kernel_alone)
+      cost += kernel_.traffic(1.5 * token_bytes(call, call.queries) + 2.5 * token_bytes(call, call.keys), 3);
     return cost;
   }
   bool measured() const override {

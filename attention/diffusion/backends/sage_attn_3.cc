@@ -19,7 +19,8 @@ class Sage3Price : public DiffusionPrice {
   KernelCost layer(const DiffusionCall& call) const override {
     KernelCost cost = kernel_.part(call, call.queries, call.keys, kRate);
     // Queries and keys less their means, then all three in 4 bit.
-    cost += kernel_.traffic(3.25 * token_bytes(call, call.queries) + 4.5 * token_bytes(call, call.keys), 6);
+    if (!call.kernel_alone)
+      cost += kernel_.traffic(3.25 * token_bytes(call, call.queries) + 4.5 * token_bytes(call, call.keys), 6);
     return cost;
   }
   bool measured() const override { return false; }

@@ -242,6 +242,8 @@ TimedPart timed_part(const PublishedGeneration& row) {
   throw_user_error("\"{}\" is none of the figures that tpsim has", row.timed);
 }
 
+bool is_sglang(const PublishedGeneration& row) { return row.source.starts_with("sgl"); }
+
 std::string hardware_of(const PublishedGeneration& row) {
   const std::string name = plain(row.gpu);
   const auto* const card = std::ranges::find(kCards, name, &Card::name);
@@ -275,6 +277,12 @@ std::vector<std::string> generation_flags(const PublishedGeneration& row, TimedP
   // Wan's own script moves each model to the GPU before it runs.
   if (row.num_gpus == 1 && has(row.notes, "offload_model"))
     flags.insert(flags.end(), {"--cpu-offload-components", "all"});
+  // Other engines make as many frames as they are asked for, and Wan's own script decodes on one GPU.
+  if (!is_sglang(row) && config.video && row.num_gpus > 1) {
+    flags.insert(flags.end(), {"--adjust-frames", "false"});
+    if (row.source.starts_with("Wan-Video/"))
+      flags.insert(flags.end(), {"--vae-config.use-parallel-decode", "false"});
+  }
   if (row.compile == "on") flags.emplace_back("--enable-torch-compile");
   add_size(row, part, config, flags);
   add_guidance(row, config, flags);

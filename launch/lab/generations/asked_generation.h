@@ -27,6 +27,8 @@ std::string_view to_string(TimedPart part);
 // file's name, the reason why the row cannot be asked.
 TimedPart timed_part(const PublishedGeneration& row);
 
+// Of the server that is simulated; others are not.
+bool is_sglang(const PublishedGeneration& row);
 // Of the catalogue.
 std::string hardware_of(const PublishedGeneration& row);
 // --attention-backend, empty for SGLang's own choice, and --attention-backend-config.

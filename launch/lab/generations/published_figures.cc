@@ -98,7 +98,8 @@ Predicted predict_attention(const PublishedGeneration& row) {
                                  .queries = call.tokens,
                                  .keys = call.tokens,
                                  .heads = call.heads,
-                                 .head_dim = call.head_dim};
+                                 .head_dim = call.head_dim,
+                                 .kernel_alone = row.timed.find("kernel only") != std::string::npos};
   Predicted out{.seconds = attention.layer(layer).seconds, .model = row.model, .backend = asked.name};
   if (!attention.measured()) out.uncalibrated = {asked.name};
   return out;
@@ -122,9 +123,6 @@ void set(proto::MeasuredFigure& figure, double measured, double predicted) {
   figure.set_measured(measured);
   figure.set_predicted(predicted);
 }
-
-// The server that is simulated, whose memory is compared; not other engines.
-bool is_sglang(const PublishedGeneration& row) { return row.source.starts_with("sgl"); }
 
 void fill(const PublishedGeneration& row, proto::ValidatedRow& out) {
   const TimedPart part = timed_part(row);

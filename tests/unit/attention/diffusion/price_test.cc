@@ -208,6 +208,22 @@ TEST(DiffusionPrice, PublishedSpeedUpsComeOut) {
   expect_mean(sum, std::size(kPublished), 0.15, "published speed-ups");
 }
 
+// As papers time it, a kernel of SageAttention 1 is 2.1 x FlashAttention 2 on Ada at every length.
+TEST(DiffusionPrice, KernelsAloneQuantiseNothing) {
+  const proto::HardwareProfile gpu = rank::load_hardware("rtx-4090");
+  for (const char* const name : {"sage_attn", "sage_attn_3"}) {
+    const DiffusionBackend& backend = find_diffusion_backend("--attention-backend", name);
+    const DiffusionAttention sage(gpu, backend, read_diffusion_parameters(backend, ""));
+    const DiffusionAttention dense(gpu, find_diffusion_backend("", "torch_sdpa"), {});
+    DiffusionCall call = self_attention(32, 1024);
+    const double whole = sage.layer(call).seconds;
+    call.kernel_alone = true;
+    EXPECT_LT(sage.layer(call).seconds, 0.9 * whole) << name;
+    EXPECT_NEAR(dense.layer(call).seconds / sage.layer(call).seconds, backend.name == "sage_attn" ? 2.1 : 5,
+                1e-6);
+  }
+}
+
 // backends/sdpa.py: cuDNN's kernel on SM 10, but FlashAttention's where one side is shorter than a tile, and
 // on SM 10.3 for long sequences.
 TEST(DiffusionPrice, DynamicTakesTheFasterKernel) {

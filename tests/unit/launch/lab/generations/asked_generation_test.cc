@@ -37,6 +37,7 @@ std::string complaint(Call call) {
 PublishedGeneration video() {
   PublishedGeneration row;
   row.id = "1";
+  row.source = "sglang 0.5.23 wheel: multimodal_gen/test/server/perf_baselines/h100.json";
   row.model = "Wan2.1-T2V-1.3B";
   row.resolution = "832x480";
   row.frames = "24 requested (1 s x 24 fps) -> 6 latent frames";
@@ -94,9 +95,11 @@ TEST(Generations, WordsAreFlags) {
   EXPECT_TRUE(has(flags, {"--ulysses-degree", "2"}));
   EXPECT_TRUE(has(flags, {"--width", "832", "--height", "480", "--num-frames", "24"}));
   EXPECT_TRUE(has(flags, {"--num-inference-steps", "50"}));
-  for (const char* const unsaid : {"--attention-backend", "--cfg-parallel-size", "--guidance-scale"})
+  for (const char* const unsaid :
+       {"--attention-backend", "--cfg-parallel-size", "--guidance-scale", "--adjust-frames"})
     EXPECT_EQ(std::ranges::find(flags, unsaid), flags.end()) << unsaid;
   PublishedGeneration row = video();
+  row.source = "xdit-project/xDiT";
   row.guidance = "DMD, 1 forward a step";
   row.parallel = "cfg 2 x ring 2";
   row.num_gpus = 4;
@@ -108,6 +111,12 @@ TEST(Generations, WordsAreFlags) {
   EXPECT_TRUE(has(others, {"--attention-backend-config", "sparsity=0.85"}));
   EXPECT_TRUE(has(others, {"--guidance-scale", "1"}));
   EXPECT_TRUE(has(others, {"--enable-torch-compile"}));
+  // Of another engine: as many frames as it was asked for, and Wan's own script decodes on one GPU.
+  EXPECT_TRUE(has(others, {"--adjust-frames", "false"}));
+  EXPECT_EQ(std::ranges::find(others, "--vae-config.use-parallel-decode"), others.end());
+  row.source = "Wan-Video/Wan2.1 README.md";
+  EXPECT_TRUE(
+      has(generation_flags(row, TimedPart::kDenoising), {"--vae-config.use-parallel-decode", "false"}));
 }
 
 TEST(Generations, InputImagesHaveTheOutputsShape) {
