@@ -83,8 +83,7 @@ std::optional<rank::FreshKernelRules> fresh_kernels(const ServerArgs& args, cons
       .chunk = chunk,
       .top_k = triton_experts ? moe.top_k + moe.num_fused_shared_experts : 0,
       .captured = captured,
-      .served = parse_served_before("--served-before", *args.served_before),
-      .decodes_alone = args.decodes_alone};
+      .served = parse_served_before("--served-before", *args.served_before)};
 }
 
 std::vector<rank::ServedLoad> parse_served_before(std::string_view flag, const std::string& text) {

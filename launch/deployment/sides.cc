@@ -218,6 +218,7 @@ void join_sides(const ServerArgs& args, Deployment decode, Deployment& prefill) 
   prefill.scheduler.disaggregation = config_of(split, prefill, DisaggregationMode::kPrefill);
   decode.scheduler.disaggregation = config_of(split, decode, DisaggregationMode::kDecode);
   check_exchange(prefill, decode);
+  if (decode.fresh_kernels) decode.fresh_kernels->decodes_alone = true;
   Disaggregation& out = prefill.disaggregation;
   out.prefill = split.prefill;
   out.decode = split.decode;
