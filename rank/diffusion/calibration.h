@@ -12,6 +12,10 @@ inline constexpr double kLaunch = 0.957;
 // values and output; a hop of a ring (sends, merging); the gather of keys and values (not measured: half of
 // the former), copies included. The same source: 0.45 and 0.95 ms a layer.
 inline constexpr double kUlyssesLaunches = 10, kRingLaunches = 21, kGatherLaunches = 5;
+// Where shared text takes padding, a ring goes through _ring_attention_varlen() of layers/usp.py, which sends
+// keys and values as one buffer and permutes nothing: 0.52 to 0.60 ms of a layer's host time where
+// ring_attn() takes 0.69 (Qwen-Image's attention on two H200s).
+inline constexpr double kPaddedRing = 0.81;
 // The sampler's own kernels of a step, and a request's preparation (TimestepPreparationStage and the like of
 // SGLang's CI on H100: 2 to 30 ms); not fitted.
 inline constexpr double kStepLaunches = 15;

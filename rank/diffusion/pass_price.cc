@@ -158,7 +158,9 @@ void PassPrice::self_attention(const PassOperator& op, const PassSetting& s, Sum
     // Partial outputs, merged in fp32.
     copies(call.queries * row / s.ulysses, 2.5 * op.times * (hops - 1));
     copies(call.queries * row / s.ulysses, 3 * op.times);
-    sum.host_launches += constants::kRingLaunches * op.times * (hops - 1);
+    const bool padded = s.shards_text && std::fmod(op.text, sp) > 0;
+    sum.host_launches +=
+        (padded ? constants::kPaddedRing : 1) * constants::kRingLaunches * op.times * (hops - 1);
   }
   if (s.kv_gather > 1) {
     const double bytes = 2 * own * row;
