@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "proto/base/error.h"
@@ -99,9 +100,14 @@ PipelineCost::Impl::Impl(const PipelineConfig& config, const PipelinePlan& plan,
     if (t.heads % plan.tp != 0)
       throw_user_error("--tp-size {}: {} of {} has {} heads, which it does not divide", plan.tp, name,
                        config.name, t.heads);
-    if (t.heads / plan.tp % plan.ulysses != 0)
-      throw_user_error("--ulysses-degree {}: {} of {} has {} heads{}, which it does not divide", plan.ulysses,
-                       name, config.name, t.heads / plan.tp, plan.tp > 1 ? " on each GPU of --tp-size" : "");
+    if (const std::uint32_t heads = t.heads / plan.tp; heads % plan.ulysses != 0) {
+      const std::uint32_t fits = std::gcd(heads, plan.ulysses);
+      throw_user_error(
+          "--ulysses-degree {}: {} of {} has {} heads{}, which it does not divide, use --ulysses-degree {} "
+          "--ring-degree {}",
+          plan.ulysses, name, config.name, heads, plan.tp > 1 ? " on each GPU of --tp-size" : "", fits,
+          plan.ring * (plan.ulysses / fits));
+    }
     const auto chosen = plan.attention.find(name);
     if (chosen == plan.attention.end() || chosen->second.self == nullptr)
       throw_user_error("--attention-backend: none was chosen for {} of {}", name, config.name);
