@@ -76,6 +76,7 @@ struct PipelineArgs : OutputArgs {
   // bf16, fp16 or fp32; empty: the pipeline's.
   std::string dit_precision, image_encoder_precision, vae_precision, vae_decode_precision;
   std::vector<std::string> text_encoder_precisions;
+  std::string quantization;  // fp8; empty: none
   std::uint32_t batching_max_size = 1;
   double batching_delay_ms = 0;
   std::vector<std::string> resolutions;  // compare

@@ -105,6 +105,10 @@ void declare_execution(FlagSet& flags, PipelineArgs& args) {
   flags.add_value("--dit-precision", "TYPE",
                   "of the transformer: bf16, fp16 or fp32 (default: the pipeline's)",
                   word({std::begin(kPrecisions), std::end(kPrecisions)}, args.dit_precision));
+  flags.add_value(
+      "--quantization", "METHOD",
+      "of the transformer's products: fp8, rounded as it is loaded, inputs by tokens (default: none)",
+      word({"fp8"}, args.quantization));
   flags.add_list("--text-encoder-precisions", "TYPE", "of the text encoders, in their order",
                  [&args](std::string_view flag, const std::vector<std::string>& values) {
                    for (const std::string& value : values)

@@ -81,7 +81,8 @@ class Tuner {
   // checkpoint_component_sizes() gives up on a component with an element that is no float: FLUX.2's VAE
   // counts the batches that its norm has seen (bn.num_batches_tracked).
   bool sized() const {
-    return std::ranges::find(request_.config->components, "AutoencoderKLFlux2",
+    return !request_.quantised &&
+           std::ranges::find(request_.config->components, "AutoencoderKLFlux2",
                              &rank::PipelineComponent::class_name) == request_.config->components.end();
   }
   double weight_bytes() const;
@@ -239,7 +240,8 @@ bool Tuner::streams_dit() {
   if (is_auto() ? rule_.layerwise_in_auto
                 : request_.performance_mode == "memory" && rule_.layerwise_in_memory)
     return true;
-  if (!is_auto() || !rule_.layerwise_in_memory || available_gib_ >= threshold()) return false;
+  if (!is_auto() || !rule_.layerwise_in_memory || available_gib_ >= threshold() || request_.quantised)
+    return false;
   for (const rank::PipelineComponent& c : request_.config->components) {
     if (c.name != "transformer") continue;
     const double gib = static_cast<double>(c.parameters) * 2 / request_.tp / kGib;

@@ -29,6 +29,7 @@ struct ResidencyRequest {
   std::uint32_t tp = 1;
   std::uint32_t batching_max_size = 1;
   bool cache_dit = false;  // SGLANG_CACHE_DIT_ENABLED
+  bool quantised = false;  // --quantization
   bool distilled = false;  // the pipeline has fixed denoising steps (DMD)
 };
 

@@ -128,6 +128,7 @@ Pipeline load_pipeline_of(const PipelineArgs& args) {
             ? args.text_encoder_precisions[at]
             : "";
     if (!precision.empty()) c.bytes_per_parameter = precision == "fp32" ? 4 : 2;
+    if (c.kind == rank::ComponentKind::kTransformer && !args.quantization.empty()) c.bytes_per_parameter = 1;
   }
   if (!args.text_encoder_precisions.empty() && args.text_encoder_precisions.size() != text_encoders)
     throw_user_error("--text-encoder-precisions {}: must be one for each of {} text encoders of {}",
@@ -192,7 +193,8 @@ ResolvedPipeline resolve(const PipelineArgs& args, const Pipeline& pipeline) {
                        .cuda = generation && attention::kCudaGenerations.contains(*generation),
                        .tp = out.parallel.tp,
                        .batching_max_size = args.batching_max_size,
-                       .cache_dit = caches});
+                       .cache_dit = caches,
+                       .quantised = !args.quantization.empty()});
   std::ranges::move(residency.notes, std::back_inserter(out.notes));
   SamplingAsked sampling = args.sampling;
   if (caches && !sampling.cache_dit) sampling.cache_dit = true;
@@ -207,6 +209,7 @@ ResolvedPipeline resolve(const PipelineArgs& args, const Pipeline& pipeline) {
               .dp = p.dp,
               .residency = std::move(residency.components),
               .attention = std::move(attention.components),
+              .fp8 = args.quantization == "fp8",
               .compile = args.compile.value_or(false),
               .computed_share = computed_share(sampling, out.request.steps, out.notes),
               .vae_tiling = args.vae_tiling.value_or(false),

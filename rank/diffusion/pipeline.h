@@ -66,8 +66,9 @@ struct PipelinePlan {
     attention::DiffusionParameters parameters;
   };
   std::map<std::string, Attention, std::less<>> attention;  // by component
-  bool compile = false;                                     // --enable-torch-compile
-  double computed_share = 1;                                // of the steps (TeaCache, Cache-DiT)
+  bool fp8 = false;           // --quantization: the transformer's products, inputs quantised by tokens
+  bool compile = false;       // --enable-torch-compile
+  double computed_share = 1;  // of the steps (TeaCache, Cache-DiT)
   bool vae_tiling = false, vae_fp32 = false;
   bool vae_strips = true;      // --vae-config.use-parallel-decode
   bool diffusers_vae = false;  // Diffusers' class, as some were measured, not SGLang's

@@ -178,6 +178,7 @@ PassCost PipelineCost::Impl::transformer_pass(const std::string& name, const Gen
                       .ulysses = plan_.ulysses,
                       .ring = plan_.ring,
                       .kv_gather = plan_.kv_gather,
+                      .fp8 = plan_.fp8,
                       .compile = plan_.compile,
                       .batch = s.batch,
                       .grid = s.grid,
@@ -409,6 +410,9 @@ GenerationCost PipelineCost::Impl::generate(const GenerationRequest& request) co
     cost.uncalibrated.push_back("convolutions of " + parts.vae_name +
                                 ": rates are those of Hopper, scaled by the datasheet");
   if (plan_.kv_gather > 1) cost.uncalibrated.emplace_back("--kv-gather-degree: its host time");
+  if (plan_.fp8)
+    cost.uncalibrated.emplace_back(
+        "--quantization fp8: products and quantising by kernels of language models");
   if (plan_.compile)
     cost.uncalibrated.emplace_back("--enable-torch-compile: a factor from FLUX.1 on an H100 (xDiT)");
   if (parts.vae.shares_tiles && plan_.sp() > 1)

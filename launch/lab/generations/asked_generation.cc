@@ -212,11 +212,16 @@ void add_settings(const PublishedGeneration& row, AskedBackend backend, Flags& f
   if (!backend.settings.empty()) flags.insert(flags.end(), {"--attention-backend-config", backend.settings});
 }
 
+// Checkpoints whose products are in fp8 as --quantization fp8 has them, but for scales of inputs that are
+// stored.
+constexpr std::string_view kModelOpt = "modelopt fp8";
+
 // Refuses what SGLang's flags do not say, or tpsim does not simulate.
 void check_simulated(const PublishedGeneration& row) {
   const std::string dtype = to_lower(row.dtype);
   for (const std::string_view quantised : {"fp8", "fp4", "int8", "w8a8"})
-    if (has(dtype, quantised)) throw_user_error("quantised weights are not simulated");
+    if (has(dtype, quantised) && dtype != kModelOpt)
+      throw_user_error("quantised weights are not simulated, but those of ModelOpt's fp8");
   if (has(dtype, "resident"))
     throw_user_error("layers that stay resident while others stream are not simulated");
   if (!row.caching.empty() && row.caching != "none" && !has(row.caching, "no-op"))
@@ -283,6 +288,7 @@ std::vector<std::string> generation_flags(const PublishedGeneration& row, TimedP
     if (row.source.starts_with("Wan-Video/"))
       flags.insert(flags.end(), {"--vae-config.use-parallel-decode", "false"});
   }
+  if (row.dtype == kModelOpt) flags.insert(flags.end(), {"--quantization", "fp8"});
   if (row.compile == "on") flags.emplace_back("--enable-torch-compile");
   add_size(row, part, config, flags);
   add_guidance(row, config, flags);

@@ -160,8 +160,8 @@ class BadPipelines(Pipelines):
                              else [*words, f"{flag}={value}"], flag)
 
     def test_what_is_not_simulated_is_refused(self):
-        for words in ("--use-fsdp-inference", "--nnodes 2", "--quantization fp8", "--lora-path x", "--backend diffusers",
-                      "--enable-teacache", "--enable-spectrum", "--transformer-path x", "--enable-breakable-cuda-graph",
+        for words in ("--use-fsdp-inference", "--nnodes 2", "--quantization modelopt_fp8", "--transformer-weights-path x",
+                      "--lora-path x", "--backend diffusers", "--enable-teacache", "--enable-spectrum", "--transformer-path x", "--enable-breakable-cuda-graph",
                       "--vae-config.use-tiling false"):
             self.refused("generate", [*WAN, *words.split()], words.split()[0])
         for words in ("--use-fsdp-inference false", "--nnodes 1", "--backend auto", "--vae-slicing false", "--vae-sp true",

@@ -84,6 +84,12 @@ TEST(Residency, WhatCannotBeSizedIsNotKept) {
                                                           .memory_bytes = 79.6 * kGib});
     EXPECT_EQ(choice.components.at("text_encoder"), where) << name;
     EXPECT_EQ(choice.components.at("transformer"), rank::Residency::kResident) << name;
+    const ResidencyChoice eight = resolve_residency({}, {.config = &config,
+                                                         .rule = &deployment_rule(config),
+                                                         .performance_mode = "auto",
+                                                         .memory_bytes = 79.6 * kGib,
+                                                         .quantised = true});
+    EXPECT_EQ(eight.components.at("text_encoder"), rank::Residency::kLayerwiseOffload) << name;
   }
 }
 
