@@ -1,5 +1,6 @@
 #include "launch/plan/beginning.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -43,16 +44,27 @@ class Deadline : public scheduler::NoRecords {
 }  // namespace
 
 void serve_beginning(const ServerArgs& args, const Deployment& deployment,
-                     const scheduler::StreamedWorkload& beginning, double deadline,
+                     const scheduler::StreamedWorkload& beginning, const Bar& bar,
                      const std::atomic<bool>& stop, proto::PlanTrial& trial) {
+  Deadline until(bar.deadline, stop);
+  std::optional<GoodputRate> found;
+  if (args.max_goodput_rate) {
+    const RateSearch how = {.resolution = bar.resolution,
+                            .step = bar.step,
+                            .near = bar.rate,
+                            .brief = true,
+                            .at_least = bar.at_least};
+    found = search_max_goodput_rate(
+        args, deployment, beginning, how, [](double) {}, until);
+    if (found->search.outcome() == "stopped") {
+      trial.mutable_report()->set_stopped_early(true);
+      return;
+    }
+  }
   const PricedReplicas replicas(deployment);
-  Deadline until(deadline, stop);
   proto::RunReport report = scheduler::run_workload(
       replicas.fleet(), load_config(args, deployment, beginning.outline()), beginning, until);
-  if (args.max_goodput_rate && !report.stopped_early())
-    add_goodput(search_max_goodput_rate(
-                    args, deployment, beginning, [](double) {}, until),
-                report);
+  if (found) add_goodput(std::move(*found), report);
   // What a ranking needs.
   report.clear_timeline();
   report.clear_ttft_histogram();

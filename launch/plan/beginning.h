@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "launch/deployment/deployment.h"
 #include "launch/flags/server_args.h"
@@ -25,10 +26,19 @@ class Beginning : public scheduler::StreamedWorkload {
         }) {}
 };
 
-// `deployment`, of `args`, serves the beginning: the trial gets a report with what a ranking needs. A run
-// whose clock goes beyond `deadline` seconds (0: none) is stopped, as where `stop` becomes true.
+// What makes a run of the beginning hopeless, and how its rate is looked for (goodput_search.h).
+struct Bar {
+  double deadline = 0;  // seconds of its clock; 0: none
+  // Of --max-goodput-rate.
+  double resolution = 1.5, step = 1.5;
+  std::optional<double> rate = {};  // requests per second
+  bool at_least = false;
+};
+
+// `deployment`, of `args`, serves the beginning: the trial gets a report with what a ranking needs. It is of
+// a run that was stopped early where that is hopeless, or `stop` becomes true.
 void serve_beginning(const ServerArgs& args, const Deployment& deployment,
-                     const scheduler::StreamedWorkload& beginning, double deadline,
+                     const scheduler::StreamedWorkload& beginning, const Bar& bar,
                      const std::atomic<bool>& stop, proto::PlanTrial& trial);
 
 }  // namespace tpsim::launch

@@ -30,8 +30,12 @@ namespace {
 using Workload = scheduler::StreamedWorkload;
 
 constexpr double kSlack = 1.5;
+// Settings that go on tell their rate closer, and are hopeless sooner.
+constexpr double kCloser = 1.1, kCloserStep = 1.2;
 // Requests that settings serve before all of them, where these are more than twice as many.
 constexpr std::array<std::uint64_t, 2> kRounds = {300, 1000};
+
+using Bars = std::map<std::uint32_t, Bar>;  // by GPUs
 
 class Search {
  public:
@@ -50,7 +54,7 @@ class Search {
     crew_.carry_out({}, [this](const auto&, auto&) { open_load(); });  // all can, or none goes on
     std::vector<std::size_t> left = try_all();
     for (const std::uint64_t requests : kRounds) {
-      if (requests != kRounds.front()) try_longer(left, requests);
+      if (requests != kRounds.front()) left = try_longer(std::move(left), requests);
       const bool last = requests == kRounds.back() || !beginning_;
       left = best_of(left, last ? kFinalists : std::max(4 * kFinalists, left.size() / 4));
       if (last) break;
@@ -115,7 +119,7 @@ class Search {
 
   // A setting's run of the beginning; it is refused where it cannot be carried out or serve any of the load,
   // and, where it `claims` its deployment, has no report where another setting has one of the same.
-  proto::PlanTrial try_one(std::size_t i, double deadline, bool claims, const std::atomic<bool>& stop) {
+  proto::PlanTrial try_one(std::size_t i, const Bar& bar, bool claims, const std::atomic<bool>& stop) {
     proto::PlanTrial trial;
     ResolvedSetting resolved = resolve_setting(space_.settings[i]);
     check_setting(beginning().outline(), resolved);
@@ -127,25 +131,38 @@ class Search {
       const std::lock_guard lock(mutex_);
       if (served_by_.contains(trial.hash()) || !claimed_.insert(trial.hash()).second) return trial;
     }
-    serve_beginning(resolved.setting->args, deployment, beginning(), deadline, stop, trial);
+    serve_beginning(resolved.setting->args, deployment, beginning(), bar, stop, trial);
     return trial;
   }
 
-  // Seconds beyond which a run of the beginning is hopeless, by that of `best`.
-  double deadline_of(const proto::RunReport& best) const {
-    if (args_.max_goodput_rate || best.duration() <= 0) return 0;
-    if (!best.has_request_goodput()) return kSlack * best.duration();
-    if (best.request_goodput() <= 0) return 0;
-    return kSlack * static_cast<double>(beginning().outline().requests) / best.request_goodput();
+  // What others of as many GPUs have to come up to, `run` being known.
+  void raise(Bar& bar, const proto::RunReport& run, double slack) const {
+    if (args_.max_goodput_rate) {
+      const proto::GoodputSearch& search = run.max_goodput_search();
+      if (search.probes().empty()) return;
+      const proto::GoodputProbe& last = *search.probes().rbegin();
+      const bool reached = search.outcome() != "unreachable";
+      const double rate = search.outcome() == "found" ? run.max_goodput_rate() / slack
+                          : reached                   ? last.request_throughput() / slack
+                                                      : last.offered_rate();
+      if (reached > bar.at_least || (reached == bar.at_least && rate > bar.rate.value_or(0)))
+        bar = {.rate = rate, .at_least = reached};
+      return;
+    }
+    const double requests = static_cast<double>(beginning().outline().requests);
+    const double seconds = !run.has_request_goodput()  ? run.duration()
+                           : run.request_goodput() > 0 ? requests / run.request_goodput()
+                                                       : 0;
+    if (seconds > 0 && (bar.deadline <= 0 || slack * seconds < bar.deadline)) bar.deadline = slack * seconds;
   }
 
   // Settings serve the beginning for the first time; of equal ones the first has the report, whichever
   // served.
-  void try_some(const std::vector<std::size_t>& settings, const std::map<std::uint32_t, double>& deadlines) {
+  void try_some(const std::vector<std::size_t>& settings, const Bars& bars) {
     claimed_.clear();
     const auto try_in_time = [&](std::size_t i, const std::atomic<bool>& stop) {
-      const auto deadline = deadlines.find(space_.gpus[i]);
-      return try_one(i, deadline == deadlines.end() ? 0 : deadline->second, /*claims=*/true, stop);
+      const auto bar = bars.find(space_.gpus[i]);
+      return try_one(i, bar == bars.end() ? Bar{} : bar->second, /*claims=*/true, stop);
     };
     std::vector<proto::PlanTrial> trials = each(settings, /*by_group=*/true, label(), try_in_time);
     std::map<std::uint64_t, proto::PlanTrial> served;  // of the deployments that served now
@@ -165,51 +182,48 @@ class Search {
   // Every setting serves the beginning of the load. Returns those that are left.
   std::vector<std::size_t> try_all() {
     begin_with(kRounds.front());
-    // The first of each layout serve it to its end; the best of them says how long others may take.
+    // The first of each layout serve it to its end; the best of them says what others have to come up to.
     std::set<std::string> layouts;
     std::vector<std::size_t> first, others;
     for (std::size_t i = 0; i < candidates_.size(); ++i)
       (layouts.insert(space_.layouts[i] + std::to_string(space_.gpus[i])).second ? first : others)
           .push_back(i);
-    std::map<std::uint32_t, double> deadlines;  // by GPUs
-    try_some(first, deadlines);
-    for (const std::size_t i : first) {
-      const double deadline = deadline_of(candidates_[i].report());
-      double& known = deadlines[space_.gpus[i]];
-      if (deadline > 0 && (known <= 0 || deadline < known)) known = deadline;
-    }
+    Bars bars;
+    try_some(first, bars);
+    for (const std::size_t i : first) raise(bars[space_.gpus[i]], candidates_[i].report(), kSlack);
     std::set<std::uint32_t> begun;
     for (const std::size_t i : first) begun.insert(space_.groups[i]);
     std::vector<std::size_t> leads;
     for (const std::size_t i : others) {
       if (begun.insert(space_.groups[i]).second) leads.push_back(i);
     }
-    try_some(leads, deadlines);
+    try_some(leads, bars);
+    for (const std::size_t i : leads) raise(bars[space_.gpus[i]], candidates_[i].report(), kSlack);
     const std::set<std::uint32_t> dropped = groups_to_pass_over();
     std::vector<std::size_t> rest;
     for (const std::size_t i : others) {
       if (std::ranges::find(leads, i) == leads.end() && !dropped.contains(space_.groups[i]))
         rest.push_back(i);
     }
-    try_some(rest, deadlines);
+    try_some(rest, bars);
     if (wishes_.pairs) add_promising_pairs(0);
     const std::size_t drafting = space_.settings.size();
     for (const PlanHead& head : wishes_.heads) add_promising_with(head);
-    try_added(deadlines);
+    try_added(bars);
     if (wishes_.pairs && !wishes_.heads.empty()) {
       add_promising_pairs(drafting);
-      try_added(deadlines);
+      try_added(bars);
     }
     return those_left();
   }
 
   // What was added to the space since the last of its settings was tried.
-  void try_added(const std::map<std::uint32_t, double>& deadlines) {
+  void try_added(const Bars& bars) {
     const std::size_t before = candidates_.size();
     candidates_.resize(space_.settings.size());
     std::vector<std::size_t> added(candidates_.size() - before);
     std::iota(added.begin(), added.end(), before);
-    try_some(added, deadlines);
+    try_some(added, bars);
   }
 
   // Of the settings that served the beginning and `may`, for each number of GPUs, those of the best
@@ -321,14 +335,36 @@ class Search {
     return left;
   }
 
-  void try_longer(const std::vector<std::size_t>& left, std::uint64_t requests) {
+  // Returns those that are left. Where rates are looked for, the best so far go first, and say what others
+  // have to come up to.
+  std::vector<std::size_t> try_longer(std::vector<std::size_t> settings, std::uint64_t requests) {
     begin_with(requests);
-    note_round(left.size());
-    std::vector<proto::PlanTrial> trials =
-        each(left, /*by_group=*/false, label(), [this](std::size_t i, const std::atomic<bool>& stop) {
-          return try_one(i, 0, /*claims=*/false, stop);
-        });
-    for (std::size_t k = 0; k < left.size(); ++k) candidates_[left[k]] = std::move(trials[k]);
+    note_round(settings.size());
+    std::vector<std::size_t> first = settings, others;
+    if (args_.max_goodput_rate) {
+      std::ranges::stable_sort(settings, std::greater<>(), [this](std::size_t i) { return rates_[i]; });
+      std::map<std::uint32_t, std::size_t> taken;
+      first.clear();
+      for (const std::size_t i : settings)
+        (taken[space_.gpus[i]]++ < kFinalists ? first : others).push_back(i);
+    }
+    Bars bars;
+    for (const std::vector<std::size_t>* some : {&first, &others}) {
+      std::vector<proto::PlanTrial> trials =
+          each(*some, /*by_group=*/false, label(), [&](std::size_t i, const std::atomic<bool>& stop) {
+            Bar bar = bars[space_.gpus[i]];
+            bar.resolution = kCloser;
+            bar.step = kCloserStep;
+            if (!bar.rate && rates_.at(i) > 0 && std::isfinite(rates_.at(i))) bar.rate = rates_.at(i);
+            return try_one(i, bar, /*claims=*/false, stop);
+          });
+      for (std::size_t k = 0; k < some->size(); ++k) candidates_[(*some)[k]] = std::move(trials[k]);
+      if (!args_.max_goodput_rate) break;
+      for (const std::size_t i : first) raise(bars[space_.gpus[i]], candidates_[i].report(), kCloserStep);
+    }
+    out_.hopeless += static_cast<std::uint32_t>(
+        std::erase_if(settings, [this](std::size_t i) { return candidates_[i].report().stopped_early(); }));
+    return settings;
   }
 
   // Of the settings whose runs the report has, in its order, the best `count` and the best of each layout.
@@ -353,7 +389,8 @@ class Search {
       std::vector<std::size_t> settings;
       for (const std::size_t i : left) {
         if (space_.gpus[i] != gpus) continue;
-        *report.add_runs() = std::move(*candidates_[i].mutable_report());
+        proto::RunReport& run = *report.add_runs() = std::move(*candidates_[i].mutable_report());
+        rates_[i] = run.max_goodput_search().outcome() == "unlimited" ? INFINITY : run.max_goodput_rate();
         settings.push_back(i);
       }
       for (const std::size_t i : kept(report, settings, count)) chosen.insert(i);
@@ -390,6 +427,7 @@ class Search {
   ProgressBar& progress_;
   std::unique_ptr<const Workload> all_, beginning_;
   std::vector<proto::PlanTrial> candidates_;  // what came of a setting's last run
+  std::map<std::size_t, double> rates_;       // that settings kept in it, requests per second; 0: none
   std::mutex mutex_;
   std::set<std::uint64_t> claimed_;                 // hashes of deployments that this process serves now
   std::map<std::uint64_t, std::size_t> served_by_;  // the setting that serves, by the hash of its deployment

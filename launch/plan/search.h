@@ -50,8 +50,10 @@ struct PlanWishes {
 // each time with the best of each layout; a load of no more than twice as many is served whole at once. A
 // setting whose clock runs beyond what 1.5 times the time of the best of the layouts' first settings allows
 // (of requests within their service levels, where there are levels, in the time it took) can be none of the
-// best, and is stopped. Ranks are those of rank_runs(); the outcome depends on neither `threads` nor `crew`.
-// Throws UserError where no setting can be carried out, Stopped after a signal.
+// best, and is stopped. With --max-goodput-rate it is one that cannot keep 1 / 1.5 of the highest rate found
+// so far, of the 1,000 requests 1 / 1.2 of what the best of the first round keep. Ranks are those of
+// rank_runs(); the outcome depends on neither `threads` nor `crew`. Throws UserError where no setting can be
+// carried out, Stopped after a signal.
 //
 // With wishes.pairs, servers that prefill and servers that decode are added to the space, and searched with
 // the rest, where replicas are in it: for each number of GPUs those of the best kAddedLayouts layouts of

@@ -20,8 +20,7 @@ namespace tpsim::launch {
 namespace {
 
 constexpr double kAllAtOnce = std::numeric_limits<double>::infinity();
-constexpr double kResolution = 1.01;  // of the rate found, against the lowest that is known not to be
-constexpr double kAlone = 0.1;        // mean requests in flight, by Little's law
+constexpr double kAlone = 0.1;  // mean requests in flight, by Little's law
 
 // How a rate is offered.
 class Offer {
@@ -58,6 +57,38 @@ class Offer {
   scheduler::LoadConfig load_;
   bool by_time_ = false;
   double unit_ = 0;  // requests per second at time_scale 1 or request_rate 1
+};
+
+// Ends a probe as soon as it is certain whether enough requests are within the levels, for a search that asks
+// no more.
+class UntilCertain : public scheduler::RunObserver {
+ public:
+  UntilCertain(const scheduler::ServiceLevels& levels, double share, scheduler::RunObserver& observer)
+      : levels_(levels), share_(share), observer_(observer) {}
+
+  void on_request(const scheduler::RequestRecord& record) override {
+    observer_.on_request(record);
+    if (record.state == scheduler::RequestState::kUnfinished) return;  // told once the probe has ended
+    ++(levels_.met_by(record) ? good_ : bad_);
+    seconds_ += record.e2e_latency();
+  }
+  void on_step(const scheduler::StepRecord& record) override { observer_.on_step(record); }
+  bool on_progress(const scheduler::Progress& progress) override {
+    all_ = static_cast<double>(progress.total);
+    return observer_.on_progress(progress) && !certain();
+  }
+
+  bool certain() const { return all_ > 0 && (good_ >= share_ * all_ || bad_ > all_ - share_ * all_); }
+  // Of all requests, those within the levels: at least, or where there are too few, at most.
+  double goodput_share() const { return good_ >= share_ * all_ ? good_ / all_ : (all_ - bad_) / all_; }
+  double mean_e2e_latency_ms() const { return seconds_ / std::max(good_ + bad_, 1.0) * 1e3; }
+
+ private:
+  const scheduler::ServiceLevels& levels_;
+  const double share_;
+  scheduler::RunObserver& observer_;
+  double all_ = 0, good_ = 0, bad_ = 0;  // requests
+  double seconds_ = 0;
 };
 
 std::string rates_searched(const proto::GoodputSearch& search) {
@@ -97,47 +128,54 @@ std::string sentence(const proto::GoodputSearch& search, const std::string& leve
 
 }  // namespace
 
-GoodputRate search_rates(double share, const ProbeRate& probe) {
+GoodputRate search_rates(const RateSearch& how, const ProbeRate& probe) {
   GoodputRate found;
   proto::GoodputSearch& search = found.search;
-  search.set_goodput_share(share);
+  search.set_goodput_share(how.share);
   search.set_outcome("stopped");
   const auto good_at = [&](double at) -> std::optional<bool> {
     const std::optional<proto::GoodputProbe> probed = probe(at);
     if (!probed) return std::nullopt;
     *search.add_probes() = *probed;
-    return probed->goodput_share() >= share;
+    return probed->goodput_share() >= how.share;
   };
   const auto last = [&search]() -> const proto::GoodputProbe& { return *search.probes().rbegin(); };
 
-  std::optional<bool> good = good_at(kAllAtOnce);
-  if (!good) return found;
-  if (*good) {
-    search.set_outcome("unlimited");
-    return found;
-  }
   double highest_good = 0;
   double lowest_bad = kAllAtOnce;
-  // Where nothing is completed all at once, no rate will do better.
-  double next = std::max(last().request_throughput(), 1e-9);
-  while (highest_good == 0 || lowest_bad / highest_good > kResolution) {
-    good = good_at(next);
+  bool all_at_once = !how.near;  // comes next, or came
+  double next = how.near.value_or(kAllAtOnce);
+  while (highest_good == 0 || lowest_bad / highest_good > how.resolution) {
+    const std::optional<bool> good = good_at(next);
     if (!good) return found;
+    if (std::isinf(next)) {
+      if (*good) {
+        search.set_outcome("unlimited");
+        return found;
+      }
+      // Where nothing is completed all at once, no rate will do better.
+      next = highest_good > 0 ? highest_good * how.step : std::max(last().request_throughput(), 1e-9);
+      continue;
+    }
     if (*good) {
       highest_good = next;
     } else {
       lowest_bad = next;
+      if (highest_good == 0 && how.at_least) return found;
       if (highest_good == 0 && next * last().mean_e2e_latency_ms() / 1e3 < kAlone) {
         search.set_outcome("unreachable");
         return found;
       }
     }
     if (highest_good == 0) {
-      next = lowest_bad / 2;
-    } else if (std::isinf(lowest_bad)) {
-      next = highest_good * 2;
-    } else {
+      next = lowest_bad / how.step;
+    } else if (!std::isinf(lowest_bad)) {
       next = std::sqrt(highest_good * lowest_bad);
+    } else if (all_at_once || highest_good == how.near) {
+      next = highest_good * how.step;
+    } else {
+      all_at_once = true;
+      next = kAllAtOnce;
     }
   }
   found.rate = highest_good;
@@ -146,17 +184,26 @@ GoodputRate search_rates(double share, const ProbeRate& probe) {
 }
 
 GoodputRate search_max_goodput_rate(const ServerArgs& args, const Deployment& deployment,
-                                    const scheduler::StreamedWorkload& workload,
+                                    const scheduler::StreamedWorkload& workload, RateSearch how,
                                     const std::function<void(double rate)>& on_rate,
                                     scheduler::RunObserver& observer) {
   const Offer offer(args, deployment, workload.outline());
+  how.share = args.goodput_share.value_or(how.share);
   const ProbeRate probe = [&](double rate) -> std::optional<proto::GoodputProbe> {
     proto::GoodputProbe probed;
     const scheduler::LoadConfig load = offer.at(rate, probed);
     const PricedReplicas replicas(deployment);
     on_rate(rate);
-    const proto::RunReport run = scheduler::run_workload(replicas.fleet(), load, workload, observer);
-    if (run.stopped_early()) return std::nullopt;
+    UntilCertain until(args.goodput, how.share, observer);
+    const bool brief = how.brief && !std::isinf(rate);
+    scheduler::RunObserver& watching = brief ? until : observer;
+    const proto::RunReport run = scheduler::run_workload(replicas.fleet(), load, workload, watching);
+    if (run.stopped_early()) {
+      if (!brief || !until.certain()) return std::nullopt;
+      probed.set_goodput_share(until.goodput_share());
+      probed.set_mean_e2e_latency_ms(until.mean_e2e_latency_ms());
+      return probed;
+    }
     probed.set_goodput_share(run.goodput_share());
     probed.set_request_goodput(run.request_goodput());
     probed.set_request_throughput(run.request_throughput());
@@ -164,7 +211,7 @@ GoodputRate search_max_goodput_rate(const ServerArgs& args, const Deployment& de
     probed.set_overloaded(run.has_overload());
     return probed;
   };
-  GoodputRate found = search_rates(args.goodput_share.value_or(0.99), probe);
+  GoodputRate found = search_rates(how, probe);
   found.search.set_varied(std::string(offer.varied()));
   found.search.set_message(sentence(found.search, to_string(args.goodput), found.rate));
   return found;

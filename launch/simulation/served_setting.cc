@@ -57,7 +57,7 @@ proto::RunReport serve_setting(const ResolvedSetting& resolved, const scheduler:
   if (loss) throw rank::RankLost(*loss);
   if (resolved.setting->args.max_goodput_rate && !report.stopped_early())
     add_goodput(search_max_goodput_rate(
-                    resolved.setting->args, *resolved.deployment, workload, [](double) {}, monitor),
+                    resolved.setting->args, *resolved.deployment, workload, {}, [](double) {}, monitor),
                 report);
   report.mutable_settings()->insert(resolved.setting->values.begin(), resolved.setting->values.end());
   return report;

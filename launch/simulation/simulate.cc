@@ -199,7 +199,8 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
           progress.set_label(
               fmt::format("{} at {:.4g} requests/s", deployment.attention.backends.name(), rate));
         };
-        add_goodput(search_max_goodput_rate(args, deployment, *workload, on_rate, search_monitor), report);
+        add_goodput(search_max_goodput_rate(args, deployment, *workload, {}, on_rate, search_monitor),
+                    report);
         stopped = report.max_goodput_search().outcome() == "stopped";
       }
       results.add(report);

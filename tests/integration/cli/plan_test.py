@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import unittest
 
@@ -108,6 +109,28 @@ class Plan(CommandLine):
         proposed = plan["best"][0]["figures"]
         self.assertGreaterEqual(proposed["request_goodput"], 0.97 * most)
         self.assertLessEqual(proposed["mean_e2e_latency_ms"], 1.03 * latency)
+
+    def test_the_highest_rate_is_that_of_trying_all(self):
+        trace = os.path.join(self.folder, "t.jsonl")
+        made = self.tpsim("trace", "generate", "--output", trace, "--num-conversations", "200", "--seed", "3")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        load = ["--trace", trace, "--slo", "ttft:500", "tpot:12", "--slo-share", "0.95", "--max-goodput-rate"]
+        space = ["--attention-backends", "fa3", "--schedule-policy", "lpm", "--chunked-prefill-size", "1024,8192",
+                 "--pp-size", "1"]
+        plan, _ = self.plan(*space, "--pd-disaggregation=false", "--no-speculation", load=load)
+        searched = plan["hardware"][0]["searched"]
+        self.assertGreater(len(searched["rounds"]), 1)
+        self.assertGreater(searched["stopped"], 0)
+        rates = []
+        for layout in (["--tp-size", "2"], ["--dp-size", "2", "--router-policy", "cache_aware,round_robin"]):
+            report = os.path.join(self.folder, "all")
+            done = self.tpsim("compare", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", *layout, *space, *load,
+                              "--enable-mixed-chunk=true,false", "--report-dir", report, timeout=200)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(report, "report.json")) as file:
+                rates += [run["max_goodput_rate"] or 0 for run in json.load(file)["runs"]]
+            shutil.rmtree(report)
+        self.assertEqual(plan["best"][0]["figures"]["max_goodput_rate"], max(rates))
 
     def test_threads_and_processes_change_nothing(self):
         seen = []

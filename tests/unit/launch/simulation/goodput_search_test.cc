@@ -15,10 +15,11 @@ struct Found {
   proto::GoodputSearch search;
   std::optional<double> rate;
 };
-Found search(const std::function<double(double rate)>& share_at, int stop_after = 1000) {
+Found search(const std::function<double(double rate)>& share_at, int stop_after = 1000,
+             const RateSearch& how = {}) {
   Found found;
   int probes = 0;
-  GoodputRate result = search_rates(0.99, [&](double rate) -> std::optional<proto::GoodputProbe> {
+  GoodputRate result = search_rates(how, [&](double rate) -> std::optional<proto::GoodputProbe> {
     if (++probes > stop_after) return std::nullopt;
     proto::GoodputProbe probe;
     probe.set_offered_rate(rate);
@@ -72,6 +73,24 @@ TEST(GoodputSearch, TellsWhatItProbedWhereSharesRiseAndFall) {
       EXPECT_LT(probe.goodput_share(), 0.99);
     }
   }
+}
+
+TEST(GoodputSearch, BeginsNearARateAndFindsTheSameInFewerRuns) {
+  for (const double limit : {0.06, 3.0, 8.0, 30.0}) {
+    const auto below = [limit](double rate) { return rate <= limit ? 1.0 : 0.5; };
+    for (const double off : {0.7, 0.99, 1.0, 1.4}) {
+      const Found found = search(below, 1000, {.resolution = 1.05, .step = 1.5, .near = limit * off});
+      ASSERT_TRUE(found.rate) << limit << " from " << off;
+      EXPECT_LE(*found.rate, limit);
+      EXPECT_GE(*found.rate * 1.0501, limit) << off;
+      EXPECT_LE(found.search.probes_size(), 7) << off;
+    }
+    const RateSearch at_least = {.near = limit * 1.01, .at_least = true};
+    EXPECT_EQ(search(below, 1000, at_least).search.probes_size(), 1);
+    EXPECT_EQ(search(below, 1000, at_least).search.outcome(), "stopped");
+  }
+  EXPECT_EQ(search([](double) { return 1.0; }, 1000, {.near = 2.0}).search.outcome(), "unlimited");
+  EXPECT_EQ(search([](double) { return 0.5; }, 1000, {.near = 2.0}).search.outcome(), "unreachable");
 }
 
 TEST(GoodputSearch, StopsWhereAProbeIsStopped) {
