@@ -104,19 +104,19 @@ void FleetRun::on_finished(const RequestRecord& of_server, const char* because) 
       return;
     }
     record.prefill_replica = split->second.prefill;
-    --in_flight_[*record.prefill_replica];
+    in_flight_.remove(*record.prefill_replica, record.session);
     split_.erase(split);
   } else if (pairs_ && worker < servers_.size) {
     return;  // noticed later than the answer's end
   }
   source_->on_finished(record.id, record.finish_time);
-  --in_flight_[worker];
+  in_flight_.remove(worker, record.session);
   if (elastic()) record.arrival_time = flights_.at(record.id).first.time;
   if (records()) recorder_.on_finished(record);
   if (!elastic()) return;
   flights_.erase(record.id);
   if (record.state == RequestState::kCompleted) elastic_->on_success(worker, record.finish_time);
-  if (in_flight_[worker] == 0) elastic_->on_idle(worker, record.finish_time);
+  if (!busy(worker)) elastic_->on_idle(worker, record.finish_time);
 }
 
 void FleetRun::send(const RequestSource::Sent& sent) {
@@ -129,15 +129,15 @@ void FleetRun::send(const RequestSource::Sent& sent) {
   std::optional<std::uint32_t> decodes;
   if (pairs_) decodes = decoders_->choose(sent);
   if (workers_.size() > 1 && !recorder_.warming_up())
-    observer_.on_routed({sent.id, sent.time, worker, decodes, in_flight_});
-  ++in_flight_[worker];
+    observer_.on_routed({sent.id, sent.time, worker, decodes, in_flight_.requests()});
+  in_flight_.add(worker, sent.request->session);
   if (!decodes) {
     replica(worker).submit(sent);
     look_again(worker);
     return;
   }
   const std::uint32_t decoder = *decodes;
-  ++in_flight_[decoder];
+  in_flight_.add(decoder, sent.request->session);
   split_[sent.id] = {worker, decoder};
   for (const std::uint32_t side : {worker, decoder}) {
     if (const char* because = replica(side).side().refusal(*sent.request)) {

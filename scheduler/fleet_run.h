@@ -29,6 +29,7 @@
 #include "scheduler/replica.h"
 #include "scheduler/req.h"
 #include "scheduler/request_source.h"
+#include "scheduler/router/in_flight.h"
 #include "scheduler/router/router.h"
 #include "scheduler/run_recorder.h"
 #include "scheduler/slowable_executor.h"
@@ -55,7 +56,10 @@ class FleetRun final : ElasticServers, RunListener {
         : run(run), first(first), size(size), router(size > 1 ? make_router(config, size) : nullptr) {}
 
     std::span<const std::uint64_t> in_flight() const override {
-      return std::span(run.in_flight_).subspan(first, size);
+      return run.in_flight_.requests().subspan(first, size);
+    }
+    std::uint64_t sessions(std::size_t replica) const override {
+      return run.in_flight_.sessions(first + replica);
     }
     Load load(std::size_t replica) const override {
       const Worker& worker = *run.workers_[first + replica];
@@ -162,7 +166,7 @@ class FleetRun final : ElasticServers, RunListener {
     workers_[worker]->executor.set_factor(factor);
   }
   double metric(std::uint32_t worker, AutoscaleMetric metric) const override;
-  bool busy(std::uint32_t worker) const override { return in_flight_[worker] > 0; }
+  bool busy(std::uint32_t worker) const override { return in_flight_.requests()[worker] > 0; }
 
   Replica& replica(std::uint32_t worker) { return *workers_[worker]->replica; }
   void look_again(std::uint32_t worker) { due_.set(worker, replica(worker).next_event_time()); }
@@ -233,7 +237,7 @@ class FleetRun final : ElasticServers, RunListener {
   std::vector<Worker*> own_, told_;  // of this process; with something to tell, of all processes
   std::vector<Routed> routed_;
   std::optional<double> routed_until_;
-  std::vector<std::uint64_t> in_flight_;
+  InFlight in_flight_;
   DueTimes due_;
   RunRecorder recorder_;
   Peers* const peers_;

@@ -28,7 +28,7 @@ void FleetRun::serve_ahead(RequestSource& source) {
       if (ahead && servers_.router->looks(*next->request, next->time, servers_.in_flight())) break;
       if (!routed_.empty() && next->time > routed_.front().sent.time + kLongest) break;
       const std::uint32_t worker = servers_.choose(*next);
-      ++in_flight_[worker];
+      in_flight_.add(worker, next->request->session);
       workers_[worker]->routed.push_back(routed_.size());
       routed_.push_back({worker, *std::exchange(next, std::nullopt)});
     }

@@ -20,8 +20,8 @@ void FleetRun::attempt(Flights::Flight& flight, double now) {
     try_again(flight, now);
     return;
   }
-  observer_.on_routed({sent.id, now, flight.replica, std::nullopt, in_flight_});
-  ++in_flight_[flight.replica];
+  observer_.on_routed({sent.id, now, flight.replica, std::nullopt, in_flight_.requests()});
+  in_flight_.add(flight.replica, sent.request->session);
   replica(flight.replica).submit(sent);
   look_again(flight.replica);
 }
@@ -49,7 +49,7 @@ void FleetRun::on_death(std::uint32_t worker, double time) {
   for (const Req* req : replica(worker).schedulers().unfinished())
     if (req->first_token_time > 0 && req->first_token_time <= now) lose(*req, now, /*begun=*/true);
   const std::vector<std::uint64_t> unanswered = flights_.with(worker);
-  in_flight_[worker] = 0;
+  in_flight_.clear(worker);
   begin_anew(worker);
   for (const std::uint64_t id : unanswered) {
     elastic_->on_failure(worker, now);
@@ -65,7 +65,7 @@ void FleetRun::begin_anew(std::uint32_t worker) {
 }
 
 double FleetRun::metric(std::uint32_t worker, AutoscaleMetric metric) const {
-  if (metric == AutoscaleMetric::kQueue) return static_cast<double>(in_flight_[worker]);
+  if (metric == AutoscaleMetric::kQueue) return static_cast<double>(in_flight_.requests()[worker]);
   return workers_[worker]->replica->schedulers().totals().pools[kvcache::kKvPool].usage();
 }
 

@@ -21,19 +21,11 @@ constexpr std::array<Named<scheduler::RouterPolicy>, 8> kPolicies = {{
     {"total_requests", scheduler::RouterPolicy::kTotalRequests},
     {"total_tokens", scheduler::RouterPolicy::kTotalTokens},
 }};
-constexpr std::array<Named<scheduler::AssignmentMode>, 2> kAssignments = {{
+constexpr std::array<Named<scheduler::AssignmentMode>, 3> kAssignments = {{
     {"random", scheduler::AssignmentMode::kRandom},
     {"min_load", scheduler::AssignmentMode::kMinLoad},
+    {"min_group", scheduler::AssignmentMode::kMinGroup},
 }};
-
-FlagSet::ReadValue assignment(std::optional<scheduler::AssignmentMode>& target) {
-  return [&target](std::string_view flag, const std::string& value) {
-    if (value == "min_group")
-      throw_user_error("{} {}: sessions in flight of a replica are not counted; use random or min_load", flag,
-                       value);
-    choice(kAssignments, target)(flag, value);
-  };
-}
 
 }  // namespace
 
@@ -79,9 +71,9 @@ void declare_router(FlagSet& flags, RouterArgs& args, const std::string& prefix)
                   "conversations (manual), 0: none (default 60)",
                   count(args.eviction_interval_secs, 0));
   flags.add_value(dashes + "assignment-mode", "MODE",
-                  "manual: where a new conversation goes, random or min_load, the replica with the fewest "
-                  "requests in flight (default random)",
-                  assignment(args.assignment_mode));
+                  "manual: where a new conversation goes, random, or the replica with the fewest requests "
+                  "(min_load) or conversations (min_group) in flight (default random)",
+                  choice(kAssignments, args.assignment_mode));
   flags.add_value(dashes + "max-idle-secs", "S",
                   "manual: idle seconds after which an eviction forgets a conversation (default 14400)",
                   count(args.max_idle_secs, 0));

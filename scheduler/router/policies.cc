@@ -169,7 +169,7 @@ class ManualRouter : public Router {
   }
   bool looks(const WorkloadRequest& request, double now, std::span<const std::uint64_t>) override {
     evict(now);
-    return config_.assignment_mode == AssignmentMode::kMinLoad && request.session != 0 &&
+    return config_.assignment_mode != AssignmentMode::kRandom && request.session != 0 &&
            !sessions_.contains(request.session);
   }
   void restart_clock() override {
@@ -187,9 +187,12 @@ class ManualRouter : public Router {
 
   std::size_t assign(const Choices& choices, const RoutedReplicas& replicas) {
     if (config_.assignment_mode == AssignmentMode::kRandom) return choices[draws_.below(choices.size())];
+    const bool by_session = config_.assignment_mode == AssignmentMode::kMinGroup;
     std::vector<std::size_t> least;
     for (std::size_t i = 0; i < choices.size(); ++i) {
-      const auto load = [&](std::size_t replica) { return replicas.in_flight()[replica]; };
+      const auto load = [&](std::size_t replica) {
+        return by_session ? replicas.sessions(replica) : replicas.in_flight()[replica];
+      };
       if (!least.empty() && load(choices[i]) > load(least.front())) continue;
       if (!least.empty() && load(choices[i]) < load(least.front())) least.clear();
       least.push_back(choices[i]);

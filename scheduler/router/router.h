@@ -28,7 +28,11 @@ enum class RouterPolicy : std::uint8_t {
 };
 
 // Where manual sends a session that it does not know, ties drawn.
-enum class AssignmentMode : std::uint8_t { kRandom, kMinLoad };  // least: requests sent that have not ended
+enum class AssignmentMode : std::uint8_t {
+  kRandom,
+  kMinLoad,  // the fewest requests sent that have not ended
+  kMinGroup  // the fewest sessions that such a request is of
+};
 
 struct RouterConfig {
   RouterPolicy policy = RouterPolicy::kCacheAware;
@@ -70,6 +74,8 @@ class RoutedReplicas {
   virtual ~RoutedReplicas() = default;
   // Requests sent to each that have not ended.
   virtual std::span<const std::uint64_t> in_flight() const = 0;
+  // Sessions of which one of them is.
+  virtual std::uint64_t sessions(std::size_t /*replica*/) const { return 0; }
   virtual Load load(std::size_t replica) const = 0;
   // Those that a request may be sent to, ascending; empty: all.
   virtual std::span<const std::uint32_t> available() const { return {}; }

@@ -94,20 +94,20 @@ def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     tpsim, trace, flags = sys.argv[1], sys.argv[2], sys.argv[3:]
-    pages, runs = "1,16", RUNS
+    pages, rounds = "1,16", RUNS
     while flags[:1] and flags[0] in ("--workers", "--pages", "--runs"):
         if flags[0] == "--workers":
             WORKERS = int(flags[1])
         elif flags[0] == "--pages":
             pages = flags[1]
         else:
-            runs = int(flags[1])
+            rounds = int(flags[1])
         flags = flags[2:]
     print(f"{'page':>4} {'':24} {'CPU s':>7} {'ratio':>6} {'simulated s':>12} {'requests':>9} {'output tokens':>14} {'hits':>6} {'latency ms':>10}")
     for page in map(int, pages.split(",")):
         engine = as_slow(trace, serve(tpsim, trace, flags, page)[1], page)
         ours, theirs = [], {False: [], True: []}
-        for _ in range(runs):
+        for _ in range(rounds):
             ours.append(serve(tpsim, trace, flags, page))
             for records in theirs:
                 theirs[records].append(replay(trace, engine, records))

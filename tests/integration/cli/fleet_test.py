@@ -63,8 +63,6 @@ class Fleet(CommandLine):
                 (("--router-policy", "cache_aware"), "--router-policy: needs replicas"),
                 (("--router-cache-threshold", "0.2"), "--router-cache-threshold: needs replicas"),
                 (("--dp-size", "2", "--router-policy", "bucket"), "--router-policy bucket: is a policy of servers that prefill alone"),
-                (("--dp-size", "2", "--router-policy", "manual", "--router-assignment-mode", "min_group"),
-                 "--router-assignment-mode min_group: sessions in flight of a replica are not counted"),
                 (("--dp-size", "2", "--router-policy", "nearest"), "--router-policy"),
                 (("--dp-size", "2", "--pp-size", "2"), "--dp-size 2: --pp-size of several replicas"),
                 (("--dp-size", "2", "--record-batches", "b.pb"), "--dp-size 2: --record-batches of several replicas"),

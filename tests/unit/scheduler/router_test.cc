@@ -20,11 +20,12 @@ using kvcache::TokenSequence;
 class FakeReplicas : public RoutedReplicas {
  public:
   explicit FakeReplicas(std::vector<std::uint64_t> in_flight)
-      : sent(std::move(in_flight)), loads(sent.size()) {}
+      : sent(std::move(in_flight)), of_sessions(sent.size()), loads(sent.size()) {}
   std::span<const std::uint64_t> in_flight() const override { return sent; }
+  std::uint64_t sessions(std::size_t replica) const override { return of_sessions[replica]; }
   Load load(std::size_t replica) const override { return loads[replica]; }
   std::span<const std::uint32_t> available() const override { return alive; }
-  std::vector<std::uint64_t> sent;
+  std::vector<std::uint64_t> sent, of_sessions;
   std::vector<Load> loads;
   std::vector<std::uint32_t> alive;  // empty: all
 };
@@ -188,6 +189,12 @@ TEST(Router, ManualKeepsSessionsWhereTheyWere) {
   EXPECT_EQ(router->choose(of_session(1), 158, replicas), 1U);  // the eviction at 120 s found it idle for 61
   EXPECT_TRUE(router->looks(of_session(1), 301, replicas.sent));  // that at 300 s found it idle for 142
   EXPECT_EQ(router->choose(of_session(1), 301, replicas), 0U);
+  config.assignment_mode = AssignmentMode::kMinGroup;  // one session of many requests counts as one
+  const std::unique_ptr<Router> by_sessions = make_router(config, 3);
+  replicas.sent = {1, 9, 2};
+  replicas.of_sessions = {1, 0, 2};
+  EXPECT_TRUE(by_sessions->looks(of_session(1), 0, replicas.sent));
+  EXPECT_EQ(by_sessions->choose(of_session(1), 0, replicas), 1U);
   std::vector<int> drawn(3);
   for (int i = 0; i < 300; ++i) ++drawn[router->choose(of_session(0), 301, replicas)];
   EXPECT_GT(*std::ranges::min_element(drawn), 60);
