@@ -10,8 +10,9 @@
 namespace tpsim::launch {
 
 struct DeploymentRule {
-  std::string_view pipeline;         // _class_name of model_index.json
-  bool two_transformers = false;     // the row is for those of the class that have a transformer_2
+  std::string_view pipeline;  // _class_name of model_index.json
+  // The row is for those of the class that have a transformer_2 (auto_dit_offload_prefetch_size is 2).
+  bool two_transformers = false;
   bool layerwise_in_auto = false;    // the transformer streams layer by layer unless all fits
   bool layerwise_in_memory = false;  // ... with --performance-mode memory, or where it overflows the GPU
   double resident_gib = 0;  // free memory from which components stay; 0: 45 for images, 120 for videos

@@ -208,6 +208,7 @@ ResolvedPipeline resolve(const PipelineArgs& args, const Pipeline& pipeline) {
               .cfg = p.cfg,
               .dp = p.dp,
               .residency = std::move(residency.components),
+              .prefetch = rule.two_transformers && args.performance_mode == "auto" ? 2U : 1U,
               .attention = std::move(attention.components),
               .fp8 = args.quantization == "fp8",
               .compile = args.compile.value_or(false),

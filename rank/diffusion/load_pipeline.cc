@@ -93,6 +93,11 @@ void read_component(const std::string& name, const std::string& class_name, cons
     family->write(t, {}, list);
     c.kind = ComponentKind::kTransformer;
     c.parameters = rounded(list.parameters());
+    TransformerConfig none = t;
+    none.layers = none.single_layers = 0;
+    OperatorList rest;
+    family->write(none, {}, rest);
+    c.outside = rounded(rest.parameters());
     c.layers = t.layers + t.single_layers;
     c.heads = t.heads;
     c.head_dim = t.head_dim;
@@ -110,6 +115,7 @@ void read_component(const std::string& name, const std::string& class_name, cons
                                                         : ComponentKind::kTextEncoder;
     c.parameters = parameters(stored);
     c.loaded = parameters(e);
+    c.outside = rounded(encoder_table_parameters(e));
     c.bytes_per_parameter = encoder_bytes(*parts.row, name);
     c.layers = e.layers;
     c.heads = e.heads;

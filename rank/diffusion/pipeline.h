@@ -29,6 +29,7 @@ struct PipelineComponent {
   ComponentKind kind{};
   std::uint64_t parameters = 0;           // elements of its checkpoint
   std::uint64_t loaded = 0;               // of these, that SGLang's class has
+  std::uint64_t outside = 0;              // of those, outside of its layers
   std::uint32_t bytes_per_parameter = 2;  // as SGLang loads it
   std::uint32_t layers = 0, heads = 0, head_dim = 0;
   bool cross_attention = false;  // layers attend to another sequence, too
@@ -60,6 +61,7 @@ struct PipelinePlan {
   std::uint32_t num_gpus = 1, tp = 1, ulysses = 1, ring = 1, kv_gather = 1, cfg = 1, dp = 1;
   std::uint32_t sp() const { return ulysses * ring * kv_gather; }
   std::map<std::string, Residency, std::less<>> residency;  // by component
+  std::uint32_t prefetch = 1;  // layers of a transformer that are fetched while as many compute
   struct Attention {
     const attention::DiffusionBackend* self = nullptr;
     const attention::DiffusionBackend* cross = nullptr;

@@ -42,14 +42,11 @@ double Placement::weight_bytes(const PipelineComponent& c) const {
   return static_cast<double>(c.loaded) * c.bytes_per_parameter / gpus_of(c);
 }
 
-// Without the tables that lie outside of the layers, which stay: T5's on the host unless it is cut
-// (host_resident_table_names of its class; _host_resident_tables of layerwise_offload.py), others' on the
+// Without what lies outside of the layers, which stays: T5's table on the host unless it is cut
+// (host_resident_table_names of its class; _host_resident_tables of layerwise_offload.py), all else on the
 // GPU.
 double Placement::streamed_bytes(const PipelineComponent& c) const {
-  const EncoderConfig* const e = encoder(c);
-  if (e == nullptr) return weight_bytes(c);
-  const double tables = encoder_table_parameters(*e) / static_cast<double>(c.loaded);
-  return weight_bytes(c) * (1 - std::min(1.0, tables));
+  return weight_bytes(c) * (1 - static_cast<double>(c.outside) / static_cast<double>(c.loaded));
 }
 
 double Placement::host_link() const {
@@ -68,12 +65,13 @@ double Placement::held_bytes(std::string_view running) const {
         if (c.name == running) bytes += weights;
         break;
       case Residency::kLayerwiseOffload: {
-        // What is outside of the layers, and while it runs one layer at work and one on its way
+        // What is outside of the layers, and while it runs those at work and as many on their way
         // (layerwise_offload.py; release_after_use() gives all of them back).
         const double layers = streamed_bytes(c);
         const EncoderConfig* const e = encoder(c);
         if (e == nullptr || e->kind != EncoderConfig::Kind::kT5 || gpus_of(c) > 1) bytes += weights - layers;
-        if (c.name == running) bytes += 2 * layers / std::max<std::uint32_t>(1, c.layers);
+        const std::uint32_t at_once = c.kind == ComponentKind::kTransformer ? 2 * plan_.prefetch : 2;
+        if (c.name == running) bytes += layers * std::min(1.0, 1.0 * at_once / std::max(1U, c.layers));
         break;
       }
     }

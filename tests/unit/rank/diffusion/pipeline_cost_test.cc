@@ -327,6 +327,24 @@ TEST(DiffusionCost, QuantisedProductsTakeLess) {
   EXPECT_GT(eight.host_seconds, whole.host_seconds);
 }
 
+// What SGLang's CI loads of Wan 2.2's 14B on two H100s: of each of two transformers what is outside of its
+// layers stays.
+TEST(DiffusionCost, StreamedTransformersKeepWhatIsOutsideOfLayers) {
+  const PipelineConfig config = load_pipeline("wan2.2-t2v-a14b");
+  const auto transformer = std::ranges::find(config.components, "transformer", &PipelineComponent::name);
+  EXPECT_NEAR(static_cast<double>(transformer->outside) * 2 / (1 << 20), 443, 20);
+  PipelinePlan plan = plan_of(config, "fa");
+  for (const PipelineComponent& c : config.components) plan.residency[c.name] = Residency::kLayerwiseOffload;
+  const auto peak = [&](std::uint32_t prefetch) {
+    plan.prefetch = prefetch;
+    return PipelineCost(config, plan, load_hardware("h100-sxm"))
+        .forward("transformer", request_of(832, 480, 81), 0)
+        .peak_bytes;
+  };
+  const double layer = static_cast<double>(transformer->loaded - transformer->outside) * 2 / 40;
+  EXPECT_NEAR(peak(2) - peak(1), 2 * layer, 1e6);
+}
+
 TEST(DiffusionCost, WhatCannotBeCutIsRefused) {
   const proto::HardwareProfile hardware = load_hardware("h200-sxm");
   const PipelineConfig config = load_pipeline("wan2.1-t2v-1.3b");  // 12 heads
