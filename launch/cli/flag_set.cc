@@ -1,5 +1,7 @@
 #include "launch/cli/flag_set.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -243,7 +245,15 @@ void FlagSet::refuse_missing_values() const {
 
 void FlagSet::read() {
   refuse_missing_values();
-  take_extras();
+  std::vector<std::string> wrong;  // a user is told of all at once
+  const auto note = [&wrong](const auto& reading) {
+    try {
+      reading();
+    } catch (const UserError& error) {
+      wrong.emplace_back(error.what());
+    }
+  };
+  note([this] { take_extras(); });
   // --config is the first flag.
   if (flags_.front().option->count() > 0)
     flags_.front().read(flags_.front().name, flags_.front().option->results());
@@ -270,20 +280,23 @@ void FlagSet::read() {
   for (const Flag& flag : flags_) {
     if (flag.name == "--config") continue;
     if (flag.option->count() > 0) {
-      read_values(flag, flag.option->results());
+      note([&] { read_values(flag, flag.option->results()); });
       continue;
     }
     for (const ConfigEntry& entry : entries) {
       if (std::find(flag.aliases.begin(), flag.aliases.end(), entry.key) == flag.aliases.end()) continue;
-      try {
-        if (flag.kind != Kind::kList && flag.lists == Lists::kNone && entry.values.size() != 1)
-          throw_user_error("{}: takes one value, not a list of {}", entry.key, entry.values.size());
-        read_values(flag, entry.values);
-      } catch (const UserError& error) {
-        throw_user_error("{}:{}: {}", config_path_, entry.line, error.what());
-      }
+      note([&] {
+        try {
+          if (flag.kind != Kind::kList && flag.lists == Lists::kNone && entry.values.size() != 1)
+            throw_user_error("{}: takes one value, not a list of {}", entry.key, entry.values.size());
+          read_values(flag, entry.values);
+        } catch (const UserError& error) {
+          throw_user_error("{}:{}: {}", config_path_, entry.line, error.what());
+        }
+      });
     }
   }
+  if (!wrong.empty()) throw_user_error("{}", fmt::join(wrong, "; "));
 }
 
 }  // namespace tpsim::launch

@@ -206,7 +206,7 @@ void print_matrix(const attention::SupportMatrix& matrix) {
 }
 
 void print_report(const BackendsReport& report) {
-  print(fmt::format("\n{} on {}\n", report.model, report.hardware));
+  print(fmt::format("{} on {}\n", report.model, report.hardware));
   if (report.chosen.empty())
     print(fmt::format("  Chosen: none. {}\n", report.reason));
   else
@@ -224,6 +224,7 @@ void print_report(const BackendsReport& report) {
   if (!report.cannot.empty()) print("  Cannot:\n");
   for (const BackendsReport::Cannot& cannot : report.cannot)
     print(fmt::format("    {:<22} {}\n", cannot.backend, cannot.reason));
+  print("\n");
 }
 
 int print_json(const std::vector<BackendsReport>& reports, const std::vector<DefaultBackend>& defaults) {
@@ -250,6 +251,7 @@ int print_backends(const BackendsArgs& args) {
       defaults.insert(defaults.end(), {default_backend(hardware, false), default_backend(hardware, true)});
   }
   if (args.json) return print_json(reports, defaults);
+  for (const BackendsReport& report : reports) print_report(report);
   print_matrix(attention::mha_matrix());
   print("\n");
   print_matrix(attention::mla_matrix());
@@ -260,7 +262,6 @@ int print_backends(const BackendsArgs& args) {
       "DeepSeek V4. Two backends make\na hybrid pair: --prefill-attention-backend A "
       "--decode-attention-backend B, or A+B in\n"
       "`tpsim compare --attention-backends`.\n");
-  for (const BackendsReport& report : reports) print_report(report);
   if (!defaults.empty()) print("\nChosen where no backend is named\n");
   for (const DefaultBackend& choice : defaults)
     print(fmt::format("  {:<13} {} {} ({})\n", choice.hardware, choice.mla ? "MLA" : "MHA",

@@ -119,16 +119,17 @@ std::vector<Family> families_of(const ModelsArgs& args) {
     std::vector<std::string> known;
     for (const auto& [family, models] : families) {
       known.push_back(family);
+      known.insert(known.end(), models.begin(), models.end());
       const auto named = [&](const std::string& name) {
         return boost::to_lower_copy(name) == boost::to_lower_copy(args.family);
       };
       if (named(family) || std::any_of(models.begin(), models.end(), named)) wanted = family;
     }
     if (wanted.empty()) {
-      const std::string_view guess = nearest(args.family, known);
-      throw_user_error("models {}: is no family, nor a model of the catalogue{} Known families are {}",
-                       args.family, guess.empty() ? "." : fmt::format(", did you mean {}?", guess),
-                       fmt::join(known, ", "));
+      const std::vector<std::string> guesses = nearest_three(args.family, known);
+      throw_user_error("models {}: is no family, nor a model of the catalogue{}", args.family,
+                       guesses.empty() ? "; `tpsim models` lists both"
+                                       : fmt::format(", did you mean {}?", fmt::join(guesses, ", ")));
     }
   }
   std::vector<std::string> gpus = {args.hardware};

@@ -118,9 +118,11 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   if (word.size() > kLongest) return best;
   std::size_t best_edits = std::numeric_limits<std::size_t>::max();
   for (std::string_view candidate : candidates) {
-    // The start of a name stands for the name.
-    const bool start = word.size() >= 3 && candidate.substr(0, word.size()) == word;
-    const std::size_t n = start && candidate != word ? 1 : edits(word, candidate);
+    // The start of a name stands for the name, and a name for one with something behind it.
+    const bool start = word.size() >= 3 && candidate.starts_with(word);
+    const bool behind =
+        2 * candidate.size() >= std::max<std::size_t>(word.size(), 6) && word.starts_with(candidate);
+    const std::size_t n = (start || behind) && candidate != word ? 1 : edits(word, candidate);
     if (n < best_edits) {
       best_edits = n;
       best = candidate;
@@ -133,6 +135,17 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 std::string_view nearest(std::string_view word, const std::vector<std::string>& candidates) {
   const std::vector<std::string_view> views(candidates.begin(), candidates.end());
   return nearest(word, views);
+}
+
+std::vector<std::string> nearest_three(std::string_view word, std::vector<std::string> candidates) {
+  std::vector<std::string> out;
+  while (out.size() < 3) {
+    const std::string guess(nearest(word, candidates));
+    if (guess.empty()) break;
+    out.push_back(guess);
+    std::erase(candidates, guess);
+  }
+  return out;
 }
 
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates) {

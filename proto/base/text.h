@@ -31,11 +31,14 @@ double parse_real(std::string_view flag, const std::string& text, double min, bo
 // The shortest decimal text that reads back as `value`.
 std::string format_real(double value);
 
-// The candidate that starts with `word`, or the one with the fewest single-letter edits (insert, delete,
-// replace, swap neighbours) from `word`, or "" where none is near enough to be what the user meant. Ties: the
-// first candidate.
+// The candidate that starts with `word`, or that `word` starts with and is at least half of, or the one with
+// the fewest single-letter edits (insert, delete, replace, swap neighbours) from `word`, or "" where none is
+// near enough to be what the user meant. Ties: the first candidate.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
 std::string_view nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+// The nearest three, the nearest first; fewer where no more are near enough.
+std::vector<std::string> nearest_three(std::string_view word, std::vector<std::string> candidates);
 
 // ", did you mean CANDIDATE?", or "" where none is near.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);

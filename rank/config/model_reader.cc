@@ -1,5 +1,6 @@
 // What model_config.h declares: apart from it, so that families know what a model is and not what reads it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -306,18 +307,12 @@ ModelConfig load_model_config(const std::string& model_path) {
       return model;
     }
     if (folder_given) throw_user_error("--model-path {}: the folder has no config.json", model_path);
-    std::vector<std::string> known = model_catalogue();
-    std::string guesses;  // the nearest three
-    for (int i = 0; i < 3; ++i) {
-      const std::string guess(nearest(key.substr(key.find_last_of('/') + 1), known));
-      if (guess.empty()) break;
-      guesses += (guesses.empty() ? "" : ", ") + guess;
-      std::erase(known, guess);
-    }
+    const std::vector<std::string> guesses =
+        nearest_three(key.substr(key.find_last_of('/') + 1), model_catalogue());
     throw_user_error(
         "--model-path {}: neither a known model nor a folder with a config.json{} `tpsim models` lists those "
         "known",
-        model_path, guesses.empty() ? ";" : fmt::format(", did you mean {}?", guesses));
+        model_path, guesses.empty() ? ";" : fmt::format(", did you mean {}?", fmt::join(guesses, ", ")));
   }
   ModelConfig model = parse_model_config(read_config(file), file.string());
   // ModelOpt's checkpoints may say how they are quantised in a file of their own.

@@ -328,8 +328,9 @@ class Pasted(CommandLine):
 
     def test_all_refusals_come_at_once(self):
         base = ["run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", *LOAD]
-        self.assert_refused([*base, "--enable-lora", "--node-rank", "2", "--no-such-thing", "3", "--dcp-size", "2"],
-                            "--enable-lora: ", "--node-rank: ", "--no-such-thing: unknown flag", "--dcp-size: ")
+        self.assert_refused([*base, "--enable-lora", "--node-rank", "2", "--no-such-thing", "3", "--dcp-size", "2",
+                             "--chunked-prefill-size", "abc", "--page-size", "x"],
+                            "--enable-lora: ", "--node-rank: ", "--no-such-thing: unknown flag", "--dcp-size: ", "--chunked-prefill-size abc: ", "--page-size x: ")
 
     def test_a_trace_of_standard_input(self):
         trace = self.trace()
