@@ -50,7 +50,7 @@ class Models(CommandLine):
     def test_what_is_unknown_is_refused(self):
         done = self.tpsim("models", "Lama")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("models Lama: is no family, nor a model of the catalogue, did you mean Llama, Llama4", done.stderr)
+        self.assertIn("models Lama: is no family, nor a model of the catalogue, did you mean Llama, Lfm2, Llama4?", done.stderr)
         done = self.tpsim("models", "--hardware", "h3000")
         self.assertEqual(done.returncode, 2)
         self.assertIn("--hardware", done.stderr)
