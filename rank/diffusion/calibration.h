@@ -54,9 +54,11 @@ struct VaeRates {
 };
 inline constexpr VaeRates kVae2d{.convolution = 0.76, .fp32 = 0.55, .traffic = 6.7, .fp32_traffic = 3.75};
 inline constexpr VaeRates kVaeWan{.convolution = 1, .fp32 = 0.48, .traffic = 6.2, .fp32_traffic = 3.5};
-// SGLang's own classes of Wan's and Qwen-Image's VAEs, which fuse norms and activations
-// (tests/calibration/measured/h100-sxm_vae.json, one GPU).
+// SGLang's own classes of Wan's and Qwen-Image's VAEs, which fuse norms and activations, with channels first
+// and, as 0.5.23 serves them, last (tests/calibration/measured/h100-sxm_vae.json, one GPU): nothing is turned
+// between convolutions, which take as long.
 inline constexpr VaeRates kVaeWanFused{.convolution = 1, .fp32 = 0.48, .traffic = 4.5, .fp32_traffic = 2.6};
+inline constexpr VaeRates kVaeWanLast{.convolution = 1, .fp32 = 0.5, .traffic = 2, .fp32_traffic = 1.15};
 // What the exchange of rows between strips takes, of each convolution and, of Wan's, of each frame of
 // latents: two H200s decode 6, 7 and 21 in 44, 50 and 37 % of the time of one more than half of it (the same
 // file).

@@ -21,7 +21,7 @@ constexpr double kReferenceArea =
 constexpr double kVisionPatch = 14, kMergedPatches = 4;  // of Qwen2.5-VL, a side; patches a token
 constexpr double kAudioLatents = 25;  // a second (LTX-2: 16 kHz, hops of 160, 4 of them a latent)
 
-PassSetting vae_pass(const VaeConfig& vae, double bytes, bool diffusers) {
+PassSetting vae_pass(const VaeConfig& vae, double bytes, bool diffusers, bool channels_last) {
   PassSetting setting;
   setting.fp32 = bytes == 4;
   switch (vae.kind) {
@@ -29,7 +29,9 @@ PassSetting vae_pass(const VaeConfig& vae, double bytes, bool diffusers) {
       setting.vae = &constants::kVae2d;
       break;
     case VaeConfig::Kind::kWan:
-      setting.vae = diffusers ? &constants::kVaeWan : &constants::kVaeWanFused;
+      setting.vae = diffusers       ? &constants::kVaeWan
+                    : channels_last ? &constants::kVaeWanLast
+                                    : &constants::kVaeWanFused;
       break;
     case VaeConfig::Kind::kHunyuan:
       setting.vae = &constants::kVaeHunyuan;
@@ -76,10 +78,7 @@ class PipelineCost::Impl {
   StageCost encode(const GenerationRequest& request, ComponentKind kind, std::string name) const;
   StageCost encode_images(const GenerationRequest& request) const;
   StageCost denoise(const GenerationRequest& request, double& step_seconds) const;
-  PassSetting vae_setting(double bytes) const {
-    return vae_pass(config_.parts->vae, bytes, plan_.diffusers_vae);
-  }
-  PassCost vae_pass_cost(const OperatorList& list, double bytes, const LatentShape& latents,
+  PassCost vae_pass_cost(const OperatorList& list, const VaeRun& run, const LatentShape& latents,
                          double strips) const;
   void hold(StageCost& stage, std::string_view running, double live) const {
     stage.peak_bytes = std::max(stage.peak_bytes, placement_.held_bytes(running) + live);
@@ -239,9 +238,10 @@ StageCost PipelineCost::Impl::encode_text(const GenerationRequest& request) cons
 }
 
 // Strips of rows exchange their edges before each convolution, Wan's for each frame of latents.
-PassCost PipelineCost::Impl::vae_pass_cost(const OperatorList& list, double bytes, const LatentShape& latents,
-                                           double strips) const {
-  PassCost pass = price_.price(list, vae_setting(bytes));
+PassCost PipelineCost::Impl::vae_pass_cost(const OperatorList& list, const VaeRun& run,
+                                           const LatentShape& latents, double strips) const {
+  PassCost pass =
+      price_.price(list, vae_pass(config_.parts->vae, run.bytes, plan_.diffusers_vae, run.channels_last));
   if (strips == 1) return pass;
   double convolutions = 0;
   for (const OperatorShare& o : pass.operators) {
@@ -265,16 +265,14 @@ StageCost PipelineCost::Impl::encode_images(const GenerationRequest& request) co
     const double strips = parts.vae.strip_encoder ? plan_.sp() : 1;
     latents.height = part(latents.height, strips);
     write_vae_encoder(parts.vae, 1, latents, list);
-    const PassCost pass = vae_pass_cost(list, c.bytes_per_parameter, latents, strips);
-    placement_.run(c, pass, times, stage);
     const bool alone = plan_.num_gpus == 1 || !parts.vae.video;  // _channels_last_3d_prefix()
+    const VaeRun encoding{.decode = false,
+                          .bytes = static_cast<double>(c.bytes_per_parameter),
+                          .channels_last = parts.vae.channels_last && alone,
+                          .strips = (strips > 1)};
+    placement_.run(c, vae_pass_cost(list, encoding, latents, strips), times, stage);
     const double pictures = 3.0 * request.width * request.height * request.frames * c.bytes_per_parameter;
-    hold(stage, parts.vae_name,
-         pictures + vae_live_bytes(parts.vae, latents,
-                                   {.decode = false,
-                                    .bytes = static_cast<double>(c.bytes_per_parameter),
-                                    .channels_last = parts.vae.channels_last && alone,
-                                    .strips = (strips > 1)}));
+    hold(stage, parts.vae_name, pictures + vae_live_bytes(parts.vae, latents, encoding));
   };
   if (parts.row->reference_tokens) {
     const double side = std::sqrt(kReferenceArea);
@@ -303,7 +301,12 @@ StageCost PipelineCost::Impl::decode(const GenerationRequest& request) const {
     strips = 1;
   latents.height = part(latents.height, strips);
   write_vae_decoder(parts.vae, batch, latents, list);
-  PassCost pass = vae_pass_cost(list, bytes, latents, strips);
+  const bool autocast = parts.row->autocast && !plan_.diffusers_vae;
+  const VaeRun run{.bytes = bytes,
+                   .channels_last = parts.vae.channels_last && !plan_.diffusers_vae,
+                   .autocast = autocast && (bytes < 4),
+                   .strips = (strips > 1)};
+  PassCost pass = vae_pass_cost(list, run, latents, strips);
   if (parts.vae.shares_tiles && plan_.vae_strips && plan_.sp() > 1) {
     PassCost shared;  // parallel_tiled_decode (runtime/models/vaes/common.py)
     shared.add(pass, 1.0 / plan_.sp());
@@ -322,11 +325,6 @@ StageCost PipelineCost::Impl::decode(const GenerationRequest& request) const {
     held.frames = std::min(held.frames, std::ceil(kTileFrames / parts.vae.temporal_stride) + 1);
   }
   const double picture = 3.0 * request.width * request.height * request.frames * bytes;
-  const bool autocast = parts.row->autocast && !plan_.diffusers_vae;
-  const VaeRun run{.bytes = bytes,
-                   .channels_last = parts.vae.channels_last && !plan_.diffusers_vae,
-                   .autocast = autocast && (bytes < 4),
-                   .strips = (strips > 1)};
   hold(stage, parts.vae_name, batch * (vae_live_bytes(parts.vae, held, run) + picture));
   return stage;
 }

@@ -6,8 +6,8 @@ convolution's input and output where neither it nor its weights have channels la
     PYTHONPATH=WHEELS count_vae_memory.py     a line a case: MiB, and of the largest frame of the finest level
 
 Needs PyTorch, Diffusers, Transformers, addict and SGLang's wheel; what else is imported and not there, and Triton's
-kernels, are stand-ins that allocate what those do. Channels first it agrees with what was measured on an H100
-(measured/h100-sxm_vae.json, live_gib) within 0.2 % on one GPU; rank/diffusion/vae.cc has what is served.
+kernels, are stand-ins that allocate what those do. It agrees with what was measured on H100s and H200s
+(measured/h100-sxm_vae.json, live_gib) within 0.3 % on one GPU and 3 % on two; rank/diffusion/vae.cc has what is served.
 """
 import importlib.abc
 import importlib.machinery
