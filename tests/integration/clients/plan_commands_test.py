@@ -18,7 +18,7 @@ from plan_questions import CATALOGUE, Question, catalogue, looked_at, names  # n
 
 ANSWERED = 100
 # A process of SGLang's for each of them; others of their generations differ in size alone.
-GPUS = ("t4", "a100-sxm", "l40s", "h200-sxm", "b200", "rtx-pro-6000")
+GPUS = ("t4", "a100-sxm", "l40s", "h200-sxm", "b200", "rtx-pro-6000", "mi300x", "mi355x", "max-1550", "xeon-amx")
 
 
 def of_one_server(command):

@@ -24,7 +24,7 @@ import torchvision  # noqa: F401: it looks at the CUDA that torch was made for, 
 CAPABILITIES = {"turing": (7, 5), "ampere": (8, 0), "ada": (8, 9), "hopper": (9, 0), "blackwell": (10, 0),
                 "blackwell_sm120": (12, 0)}
 # Packages with kernels, which are imported where a server starts and by no check.
-KERNELS = ("tvm_ffi", "gguf", "sentencepiece", "sgl_kernel", "flashinfer")
+KERNELS = ["tvm_ffi", "gguf", "sentencepiece", "sgl_kernel", "flashinfer"]
 
 
 # Classes that Transformers does not list, by the keys of SGLang's own configurations.
@@ -100,27 +100,37 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def pretend(hardware):
-    """torch.cuda of so many of that GPU."""
-    bytes_ = hardware["memory_bytes"]
+    """PyTorch of so many of that GPU, or of that CPU."""
+    bytes_, kind = hardware["memory_bytes"], hardware["architecture"]
 
     class Properties:
-        major, minor = CAPABILITIES[hardware["architecture"]]
+        major, minor = CAPABILITIES.get(kind, (9, 4))
         total_memory = bytes_
         multi_processor_count = hardware["multiprocessors"]
-        name = "NVIDIA " + hardware["device_names"][0].upper()
-        is_integrated = False
-        gcnArchName = ""
+        name = ("AMD " if kind == "rocm" else "NVIDIA ") + hardware["device_names"][0].upper()
+        is_integrated, has_fp64 = False, True
+        gcnArchName = "gfx950" if "mi35" in hardware["device_names"][0] else "gfx942" if kind == "rocm" else ""
 
-    cuda = torch.cuda
-    cuda.is_available = cuda.is_initialized = lambda: True
-    cuda.device_count = lambda: 64
-    cuda.current_device = lambda: 0
-    cuda.get_device_capability = lambda *_: (Properties.major, Properties.minor)
-    cuda.get_device_properties = lambda *_: Properties
-    cuda.get_device_name = lambda *_: Properties.name
-    cuda.mem_get_info = lambda *_: (bytes_, bytes_)
-    cuda.is_bf16_supported = lambda *_, **__: True
-    torch.version.cuda = "13.0"
+    if kind == "cpu":
+        os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+        return
+    if kind == "npu":
+        torch.npu = types.ModuleType("torch.npu")
+    devices = {"npu": "npu", "xpu": "xpu"}.get(kind, "cuda")
+    there = getattr(torch, devices)
+    there.is_available = there.is_initialized = lambda: True
+    there.device_count = lambda: 64
+    there.current_device = lambda: 0
+    there.get_device_capability = lambda *_: (Properties.major, Properties.minor)
+    there.get_device_properties = lambda *_: Properties
+    there.get_device_name = lambda *_: Properties.name
+    there.mem_get_info = lambda *_: (bytes_, bytes_)
+    there.is_bf16_supported = lambda *_, **__: True
+    if kind == "rocm":
+        torch.version.hip = "7.0"
+        KERNELS.append("aiter")
+    elif kind in CAPABILITIES:
+        torch.version.cuda = "13.0"
 
 
 def model_type(architecture):
