@@ -156,13 +156,17 @@ class Search {
     if (seconds > 0 && (bar.deadline <= 0 || slack * seconds < bar.deadline)) bar.deadline = slack * seconds;
   }
 
+  Bar bar_of(std::size_t i, const Bars& bars) const {
+    const auto bar = bars.find(space_.gpus[i]);
+    return bar == bars.end() ? Bar{} : bar->second;
+  }
+
   // Settings serve the beginning for the first time; of equal ones the first has the report, whichever
   // served.
   void try_some(const std::vector<std::size_t>& settings, const Bars& bars) {
     claimed_.clear();
     const auto try_in_time = [&](std::size_t i, const std::atomic<bool>& stop) {
-      const auto bar = bars.find(space_.gpus[i]);
-      return try_one(i, bar == bars.end() ? Bar{} : bar->second, /*claims=*/true, stop);
+      return try_one(i, bar_of(i, bars), /*claims=*/true, stop);
     };
     std::vector<proto::PlanTrial> trials = each(settings, /*by_group=*/true, label(), try_in_time);
     std::map<std::uint64_t, proto::PlanTrial> served;  // of the deployments that served now
@@ -352,7 +356,7 @@ class Search {
     for (const std::vector<std::size_t>* some : {&first, &others}) {
       std::vector<proto::PlanTrial> trials =
           each(*some, /*by_group=*/false, label(), [&](std::size_t i, const std::atomic<bool>& stop) {
-            Bar bar = bars[space_.gpus[i]];
+            Bar bar = bar_of(i, bars);
             bar.resolution = kCloser;
             bar.step = kCloserStep;
             if (!bar.rate && rates_.at(i) > 0 && std::isfinite(rates_.at(i))) bar.rate = rates_.at(i);

@@ -30,12 +30,11 @@ struct GoodputRate {
   proto::GoodputSearch search;
 };
 
-// Tries all at once, then the rate that this was served at, goes on in steps until the highest rate that
-// is good enough lies between two probes, and halves what is between them (geometrically) to the resolution.
-// From a rate to begin with it tries all at once where two are good. That a
-// rate is good says nothing certain about lower ones; every probe is in the result. Gives up as unreachable
-// at a rate so low that requests are hardly ever in flight together. Of `search`, outcome and probes are
-// filled.
+// Tries all at once, then the rate that this was served at, goes on in steps until the highest rate that is
+// good enough lies between two probes, and halves what is between them (geometrically) to the resolution.
+// From a rate to begin with it tries all at once where two are good. That a rate is good says nothing certain
+// about lower ones; every probe is in the result. Gives up as unreachable at a rate so low that requests are
+// hardly ever in flight together. Of `search`, outcome and probes are filled.
 GoodputRate search_rates(const RateSearch& how, const ProbeRate& probe);
 
 // The search for `deployment`. Every probe is a run of the whole workload with the same seed, all ranks in
