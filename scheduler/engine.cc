@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <tuple>
 #include <vector>
 
@@ -27,6 +28,7 @@ FleetRun::FleetRun(const Fleet& fleet, const LoadConfig& load, const StreamedWor
     : offer_(load),
       workload_(workload),
       observer_(observer),
+      peers_(fleet.peers),
       checkpoints_(checkpoints),
       load_(load, workload),
       source_(&load_),
@@ -34,14 +36,17 @@ FleetRun::FleetRun(const Fleet& fleet, const LoadConfig& load, const StreamedWor
       in_flight_(fleet.size()),
       due_(fleet.size()),
       recorder_(fleet, load, load_.offered(), observer),
-      peers_(fleet.peers),
-      ahead_((fleet.threads > 1 || peers_ != nullptr) && fleet.servers.size() > 1 && fleet.decode.empty() &&
-             comes_by_itself(load, workload.outline())) {
+      tells_steps_(peers_ != nullptr ? peers_->tells_steps : observer.wants_steps()),
+      ahead_((fleet.threads > 1 || peers_ != nullptr || !tells_steps_) && fleet.servers.size() > 1 &&
+             fleet.decode.empty() && comes_by_itself(load, workload.outline())) {
+  if (records() && observer.wants_steps() && !tells_steps_)
+    throw std::logic_error("the observer wants passes that no process tells");
   for (const std::vector<FleetServer>* servers : {&fleet.servers, &fleet.decode})
     for (const FleetServer& server : *servers)
       workers_.push_back(
           std::make_unique<Worker>(*this, static_cast<std::uint32_t>(workers_.size()), *server.config,
                                    server.front_end ? *server.front_end : load.front_end, *server.executor));
+  for (const auto& worker : workers_) worker->tally = observer.tally_of(worker->number);
   if (load.elastic.enabled()) {
     std::vector<ReplicaStart> starts;
     for (const FleetServer& server : fleet.servers) starts.push_back(server.start);
@@ -70,6 +75,7 @@ proto::RunReport FleetRun::run() {
   const StopFlag::Writing results;  // a long run has millions of samples to sort
   if (stopped_) record_unfinished();
   const bool stopped = stopped_;
+  share_counts();
   proto::RunReport report = recorder_.report(figures(), stopped);
   if (elastic_) elastic_->write(last_event_, report);
   if (load_.turns() > 0) {
@@ -80,12 +86,15 @@ proto::RunReport FleetRun::run() {
   return report;
 }
 
-void FleetRun::on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) {
+void FleetRun::on_step(const StepRecord& record, bool computed, double now) {
   if (!records()) return;
-  recorder_.on_step(record, gpu_seconds);
+  recorder_.on_step(record);
   // Priced steps take microseconds; computed ones are long enough to look up after each.
   constexpr std::uint64_t kProgressEvery = 512;
-  if (record.sequence_number % kProgressEvery != 0 && !computed) return;
+  if (record.sequence_number % kProgressEvery == 0 || computed) show_progress(now);
+}
+
+void FleetRun::show_progress(double now) {
   if (!observer_.on_progress(recorder_.progress(now, load_.size()))) (peers_ ? asked_ : stopped_) = true;
 }
 
@@ -164,7 +173,7 @@ void FleetRun::on_kv_message(const KvMessage& message) {
 void FleetRun::serve(RequestSource& source, std::uint64_t& early) {
   source_ = &source;
   Checkpoints* const checkpoints = recorder_.warming_up() ? nullptr : checkpoints_;
-  for (std::uint32_t i = 0; i < workers_.size(); ++i) look_again(i);
+  for (const Worker* worker : own_) look_again(worker->number);
   share_due();
   if (ahead_) {
     serve_ahead(source);
@@ -211,10 +220,10 @@ void FleetRun::warm_up() {
   std::uint64_t early = 0;
   serve(load, early);
   if (stopped_) return;
-  for (const auto& worker : workers_)
+  for (Worker* worker : own_)
     if (offer_.flush_cache) worker->replica->flush_cache();
   recorder_.end_warm_up(figures());
-  for (const auto& worker : workers_) worker->replica->restart_clock();
+  for (Worker* worker : own_) worker->replica->restart_clock();
   servers_.restart_clock();
   if (!pairs_) return;
   decoders_->restart_clock();

@@ -86,7 +86,7 @@ class FleetRun final : ElasticServers, RunListener {
     Worker(FleetRun& run, std::uint32_t number, const SchedulerConfig& config,
            const FrontEndConfig& front_end, Executor& executor)
         : run(run), number(number), config(config), front_end(front_end), executor(executor) {
-      begin_anew();
+      if (run.mine(number)) begin_anew();
     }
     void begin_anew() { replica.emplace(config, front_end, executor, *this); }
 
@@ -94,11 +94,15 @@ class FleetRun final : ElasticServers, RunListener {
       if (run.routed_until_) return now < *run.routed_until_;
       return std::min(run.source_->next_time(), run.flights_.next_time()) != RequestSource::kNever;
     }
-    void on_inter_token(double gap, std::uint32_t count) override { listener->on_inter_token(gap, count); }
+    void on_inter_token(double gap, std::uint32_t count) override {
+      run.recorder_.on_inter_token(number, thread, gap, count);
+    }
     void on_step(const StepRecord& step, double gpu_seconds, bool computed) override {
       StepRecord record = step;
       record.replica = number;
-      listener->on_step(record, gpu_seconds, computed, replica->now());
+      run.recorder_.count_step(record, gpu_seconds);
+      if (tally != nullptr && !run.recorder_.warming_up()) tally->on_step(record);
+      if (run.tells_steps_ || listener == &run) listener->on_step(record, computed, replica->now());
     }
     void on_finished(const Req& req, RequestState state, const char* because, double time) override {
       listener->on_finished(record_of(req, state, time, number), because);
@@ -133,9 +137,10 @@ class FleetRun final : ElasticServers, RunListener {
     const SchedulerConfig& config;
     const FrontEndConfig& front_end;
     SlowableExecutor executor;
-    std::optional<Replica> replica;  // always one; another one after it died or was off
+    std::optional<Replica> replica;  // of this process; another one after it died or was off
     RunListener* listener = &run;
-    double now = 0;  // of the round
+    StepTally* tally = nullptr;  // the observer's, if it has one
+    double now = 0;              // of the round
     // Where it runs ahead: positions in FleetRun::routed_, and what is to be told.
     std::vector<std::size_t> routed;
     Told told;
@@ -143,10 +148,7 @@ class FleetRun final : ElasticServers, RunListener {
     RoutedReplicas::Load load;  // of another process's, when the router looked last
   };
 
-  void on_inter_token(double gap, std::uint32_t count) override {
-    if (records()) recorder_.on_inter_token(gap, count);
-  }
-  void on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) override;
+  void on_step(const StepRecord& record, bool computed, double now) override;
   void on_finished(const RequestRecord& of_server, const char* because) override;
 
   // Whether replicas may die, come and go now.
@@ -169,6 +171,8 @@ class FleetRun final : ElasticServers, RunListener {
   bool busy(std::uint32_t worker) const override { return in_flight_.requests()[worker] > 0; }
 
   Replica& replica(std::uint32_t worker) { return *workers_[worker]->replica; }
+  // The first time at which some replica, of any process, has something to do.
+  double next_due() const { return std::min(due_.time(), others_due_); }
   void look_again(std::uint32_t worker) { due_.set(worker, replica(worker).next_event_time()); }
 
   // Prefill and decode servers get a request at the same time, as from SGLang's router, and find each other.
@@ -196,13 +200,19 @@ class FleetRun final : ElasticServers, RunListener {
   bool records() const { return peers_ == nullptr || peers_->process() == 0; }
   // Whether this process has the replica.
   bool mine(std::uint32_t worker) const { return peers_ == nullptr || peers_->has(worker); }
+  // Whether only process 0 wants to know what becomes of requests.
+  bool only_first_looks() const { return servers_.router != nullptr && servers_.router->never_looks(); }
   // What processes say of their replicas: `write` of each of these, `read` of those of the others, or, if
-  // `own`, of all. Whoever is asked to stop says so, too.
+  // `own`, of all, unless only process 0 wants to know. Whoever is asked to stop says so, too, and when it
+  // has something to do.
   template <typename Write, typename Read>
-  void tell_all(const std::vector<Worker*>& workers, const Write& write, const Read& read, bool own = false);
+  void tell_all(const std::vector<Worker*>& workers, const Write& write, const Read& read, bool own = false,
+                bool to_first = false);
   void share_due();      // when replicas have something to do
   void exchange_told();  // and what they told
   std::vector<ReplicaFigures> figures();
+  void share_counts();  // of passes, with process 0
+  void show_progress(double now);
   void record_unfinished();
 
   // What a resumed run goes on with. REQUIRES: not between warm-up and run; one replica.
@@ -219,6 +229,7 @@ class FleetRun final : ElasticServers, RunListener {
   const LoadConfig& offer_;
   const StreamedWorkload& workload_;
   RunObserver& observer_;
+  Peers* const peers_;
   Checkpoints* const checkpoints_;
   LoadGenerator load_;
   RequestSource* source_;  // that is served now
@@ -239,8 +250,9 @@ class FleetRun final : ElasticServers, RunListener {
   std::optional<double> routed_until_;
   InFlight in_flight_;
   DueTimes due_;
+  double others_due_ = RequestSource::kNever;  // as others said last
   RunRecorder recorder_;
-  Peers* const peers_;
+  const bool tells_steps_;  // in the order of the run
   const bool ahead_;
   bool asked_ = false;              // to stop, in this process of several
   std::optional<Elastic> elastic_;  // where replicas die, come and go

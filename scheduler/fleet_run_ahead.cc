@@ -24,21 +24,22 @@ void FleetRun::serve_ahead(RequestSource& source) {
     routed_.clear();
     while (routed_.size() < kMost && (next || source.next_time() != RequestSource::kNever)) {
       if (!next) next = source.pop();
-      const bool ahead = !routed_.empty() || due_.time() < next->time;  // of the replicas
+      const bool ahead = !routed_.empty() || next_due() < next->time;  // of the replicas
       if (ahead && servers_.router->looks(*next->request, next->time, servers_.in_flight())) break;
       if (!routed_.empty() && next->time > routed_.front().sent.time + kLongest) break;
       const std::uint32_t worker = servers_.choose(*next);
       in_flight_.add(worker, next->request->session);
+      if (!mine(worker)) next->request.reset();
       workers_[worker]->routed.push_back(routed_.size());
       routed_.push_back({worker, *std::exchange(next, std::nullopt)});
     }
     double until = next ? next->time : source.next_time();
-    if (routed_.empty() && std::min(until, due_.time()) == RequestSource::kNever) break;
+    if (routed_.empty() && std::min(until, next_due()) == RequestSource::kNever) break;
     routed_until_ = until != RequestSource::kNever ? until : routed_.empty() ? 0 : routed_.back().sent.time;
     const bool worth_it = routed_.size() >= kWorthIt || until == RequestSource::kNever;
     if (until == RequestSource::kNever)
-      until = (routed_.empty() ? due_.time() : routed_.back().sent.time) + kLongest;
-    if (peers_ != nullptr || (crew_ && worth_it)) {
+      until = (routed_.empty() ? next_due() : routed_.back().sent.time) + kLongest;
+    if (peers_ != nullptr || ((crew_ || !tells_steps_) && worth_it)) {
       run_side_by_side(until, worth_it);
     } else {
       run_in_turn(until);
@@ -90,23 +91,30 @@ void FleetRun::run_side_by_side(double until, bool by_threads) {
     if (++turn.number < turn.told->turns().size()) next.push(turn);
   }
   for (Worker* worker : told_) worker->told.clear();
+  if (records() && !tells_steps_) show_progress(until);
 }
 
 template <typename Write, typename Read>
-void FleetRun::tell_all(const std::vector<Worker*>& workers, const Write& write, const Read& read, bool own) {
+void FleetRun::tell_all(const std::vector<Worker*>& workers, const Write& write, const Read& read, bool own,
+                        bool to_first) {
   if (peers_ == nullptr) return;
   StateWriter out;
-  out(asked_);
+  double due = RequestSource::kNever;
+  for (const Worker* worker : own_) due = std::min(due, due_.time_of(worker->number));
+  out(asked_, due);
   for (Worker* worker : workers) {
     out(worker->number);
     write(*worker, out);
   }
   const std::vector<std::string> all = peers_->exchange(std::move(out).take());
+  others_due_ = RequestSource::kNever;
   for (std::uint32_t process = 0; process < all.size(); ++process) {
     StateReader in(all[process]);
     bool asked = false;
-    in(asked);
+    in(asked, due);
     stopped_ = stopped_ || asked;
+    if (process != peers_->process()) others_due_ = std::min(others_due_, due);
+    if (to_first && !records()) continue;
     while (!in.at_end() && (own || process != peers_->process())) {
       std::uint32_t number = 0;
       in(number);
@@ -122,7 +130,8 @@ void FleetRun::share_due() {
         double due = 0;
         in(due);
         due_.set(worker.number, due);
-      });
+      },
+      /*own=*/false, /*to_first=*/only_first_looks());
 }
 
 void FleetRun::exchange_told() {
@@ -141,7 +150,7 @@ void FleetRun::exchange_told() {
         due_.set(worker.number, due);
         if (!mine(worker.number)) told_.push_back(&worker);
       },
-      own);
+      own, /*to_first=*/only_first_looks());
 }
 
 std::vector<ReplicaFigures> FleetRun::figures() {
@@ -151,6 +160,40 @@ std::vector<ReplicaFigures> FleetRun::figures() {
       own_, [&](const Worker& worker, StateWriter& out) { out(figures[worker.number]); },
       [&](const Worker& worker, StateReader& in) { in(figures[worker.number]); });
   return figures;
+}
+
+void FleetRun::share_counts() {
+  std::uint64_t gaps = recorder_.gaps();
+  if (peers_ != nullptr) {
+    StateWriter out;
+    out(gaps);
+    gaps = 0;
+    for (const std::string& each : peers_->exchange(std::move(out).take())) {
+      StateReader in(each);
+      std::uint64_t of_process = 0;
+      in(of_process);
+      gaps += of_process;
+    }
+  }
+  recorder_.put_samples_together(gaps);
+  WeightedSamples others;
+  tell_all(
+      own_,
+      [this](const Worker& worker, StateWriter& out) {
+        const bool last = &worker == own_.back();  // with the samples of all of this process
+        out(recorder_.passes(worker.number), last);
+        if (worker.tally != nullptr) worker.tally->write(out);
+        if (last) out(recorder_.samples());
+      },
+      [&](const Worker& worker, StateReader& in) {
+        bool last = false;
+        in(recorder_.passes(worker.number), last);
+        if (worker.tally != nullptr) worker.tally->read(in);
+        if (!last) return;
+        in(others);
+        recorder_.samples().merge(others);
+      },
+      /*own=*/false, /*to_first=*/true);
 }
 
 void FleetRun::record_unfinished() {
@@ -167,8 +210,7 @@ void FleetRun::record_unfinished() {
       [](Worker& worker, StateReader& in) { worker.told.read(/*steps=*/false, in); });
   struct Unfinished final : RunListener {
     explicit Unfinished(RunRecorder& recorder) : recorder(recorder) {}
-    void on_inter_token(double, std::uint32_t) override {}
-    void on_step(const StepRecord&, double, bool, double) override {}
+    void on_step(const StepRecord&, bool, double) override {}
     void on_finished(const RequestRecord& record, const char*) override { recorder.on_finished(record); }
     RunRecorder& recorder;
   } unfinished(recorder_);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,12 @@ namespace tpsim::scheduler {
 namespace {
 
 constexpr double kMilli = 1e3;
+constexpr double kUnits = 0x1p60;  // of WeightedSamples::Fixed
+
+// Of a sum in such units.
+double mean_of(__int128 sum, std::uint64_t count) {
+  return static_cast<double>(sum) / kUnits / static_cast<double>(count);
+}
 
 // Fields "mean_NAME_ms" and the like.
 void write_times(std::string_view name, WeightedSamples& seconds, proto::RunReport& report) {
@@ -41,63 +48,6 @@ std::uint64_t bucket_of(double value) {
 }
 
 }  // namespace
-
-RunMetrics::Bucket& RunMetrics::bucket_at(double time) {
-  auto index = static_cast<std::size_t>(time / bucket_seconds_);
-  while (index >= kBuckets) {
-    // Pairs are merged: the timeline keeps at most kBuckets points however long the run is.
-    for (std::size_t i = 0; i < buckets_.size(); i += 2) {
-      Bucket merged = buckets_[i];
-      if (i + 1 < buckets_.size()) {
-        const Bucket& other = buckets_[i + 1];
-        merged.queue += other.queue;
-        merged.running += other.running;
-        merged.kv_usage += other.kv_usage;
-        merged.prompt_tokens += other.prompt_tokens;
-        merged.hit_tokens += other.hit_tokens;
-        merged.prefill_tokens += other.prefill_tokens;
-        merged.decode_tokens += other.decode_tokens;
-      }
-      buckets_[i / 2] = merged;
-    }
-    buckets_.resize((buckets_.size() + 1) / 2);
-    bucket_seconds_ *= 2;
-    index = static_cast<std::size_t>(time / bucket_seconds_);
-  }
-  if (index >= buckets_.size()) buckets_.resize(index + 1);
-  return buckets_[index];
-}
-
-void RunMetrics::on_step(const StepRecord& step, double gpu_seconds) {
-  ++steps_;
-  prefill_steps_ += step.forward_mode == proto::EXTEND ? 1 : 0;
-  decode_steps_ += step.forward_mode == proto::DECODE || step.forward_mode == proto::TARGET_VERIFY ? 1 : 0;
-  mixed_steps_ += step.forward_mode == proto::MIXED ? 1 : 0;
-  replayed_steps_ += step.capture_bucket > 0 ? 1 : 0;
-  gpu_seconds_ += gpu_seconds;
-  const double usage = step.pools[kvcache::kKvPool].usage() / replicas_;
-  for (std::size_t i = 0; i < step.pools.size(); ++i)
-    peak_usage_[i] = std::max(peak_usage_[i], step.pools[i].usage());
-
-  Bucket& first = bucket_at(step.start_time);
-  first.prompt_tokens += step.cached_tokens + step.extend_tokens;
-  first.hit_tokens += step.cached_tokens;
-  first.prefill_tokens += step.extend_tokens;
-  first.decode_tokens += step.decode_tokens;
-  // Of passes that overlap (pipeline stages), what the one before did not cover.
-  double from = passes_overlap_ ? std::max(step.start_time, covered_until_) : step.start_time;
-  const double end = step.start_time + step.step_time;
-  covered_until_ = std::max(covered_until_, end);
-  while (from < end) {
-    Bucket& bucket = bucket_at(from);
-    const double boundary = (std::floor(from / bucket_seconds_) + 1) * bucket_seconds_;
-    const double to = boundary > from ? std::min(end, boundary) : end;
-    bucket.queue += step.waiting * (to - from);
-    bucket.running += step.running * (to - from);
-    bucket.kv_usage += usage * (to - from);
-    from = to;
-  }
-}
 
 void RunMetrics::on_request(const RequestRecord& record) {
   last_arrival_ = std::max(last_arrival_, record.arrival_time);
@@ -135,24 +85,8 @@ void RunMetrics::on_request(const RequestRecord& record) {
   last_finish_ = std::max(last_finish_, record.finish_time);
 }
 
-void RunMetrics::write_timeline(double end, proto::RunReport& report) const {
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    const Bucket& bucket = buckets_[i];
-    const double start = static_cast<double>(i) * bucket_seconds_;
-    const double width = std::min(bucket_seconds_, end - start);
-    if (width <= 0) break;
-    proto::TimelinePoint& point = *report.add_timeline();
-    point.set_time(start);
-    point.set_queue(bucket.queue / width);
-    point.set_running(bucket.running / width);
-    point.set_kv_usage(bucket.kv_usage / width);
-    point.set_cache_hit_rate(bucket.prompt_tokens > 0 ? bucket.hit_tokens / bucket.prompt_tokens : 0);
-    point.set_prefill_tokens_per_second(bucket.prefill_tokens / width);
-    point.set_decode_tokens_per_second(bucket.decode_tokens / width);
-  }
-}
-
-void RunMetrics::write(double end, proto::RunReport& report) {
+void RunMetrics::write(double end, const PassMetrics& passes, WeightedSamples& itl,
+                       proto::RunReport& report) {
   const double duration = report.stopped_early() ? end : last_finish_;
   const auto rate = [duration](double amount) { return duration > 0 ? amount / duration : 0; };
   report.set_version(kRunReportVersion);
@@ -170,9 +104,9 @@ void RunMetrics::write(double end, proto::RunReport& report) {
   report.set_total_throughput(rate(static_cast<double>(input_tokens_ + output_tokens_)));
   write_times("ttft", ttft_, report);
   write_times("tpot", tpot_, report);
-  write_times("itl", itl_, report);
+  write_times("itl", itl, report);
   write_times("e2e_latency", e2e_, report);
-  report.set_max_itl_ms(itl_.max() * kMilli);
+  report.set_max_itl_ms(itl.max() * kMilli);
   report.set_concurrency(rate(latency_sum_));
   report.set_cache_hit_rate(
       prompt_tokens_ > 0 ? static_cast<double>(hit_tokens_) / static_cast<double>(prompt_tokens_) : 0);
@@ -185,38 +119,34 @@ void RunMetrics::write(double end, proto::RunReport& report) {
     report.mutable_images()->set_images(images_);
     report.mutable_images()->set_image_tokens(image_tokens_);
   }
-  report.set_peak_kv_usage(peak_usage_[kvcache::kKvPool]);
-  report.set_peak_swa_usage(peak_usage_[kvcache::kWindowPool]);
-  report.set_peak_state_usage(peak_usage_[kvcache::kStatePool]);
-  report.set_steps(steps_);
-  report.set_prefill_steps(prefill_steps_);
-  report.set_decode_steps(decode_steps_);
-  report.set_mixed_steps(mixed_steps_);
-  report.set_replayed_steps(replayed_steps_);
-  report.set_replayed_fraction(
-      decode_steps_ > 0 ? static_cast<double>(replayed_steps_) / static_cast<double>(decode_steps_) : 0);
-  report.set_gpu_busy_fraction(
-      std::min(1.0, rate(gpu_seconds_) / replicas_));  // a last dropped pass may outlast the run
+  passes.write(end, duration, replicas_, report);
   if (goodput_.any()) {
     const std::uint64_t all = completed_ + rejected_ + cancelled_ + lost_ + unfinished_;
     report.set_request_goodput(rate(static_cast<double>(good_)));
     report.set_goodput_share(all > 0 ? static_cast<double>(good_) / static_cast<double>(all) : 0);
   }
-  write_timeline(end, report);
   ttft_.histogram(kMilli, *report.mutable_ttft_histogram());
   tpot_.histogram(kMilli, *report.mutable_tpot_histogram());
-  itl_.histogram(kMilli, *report.mutable_itl_histogram());
+  itl.histogram(kMilli, *report.mutable_itl_histogram());
 }
 
-void WeightedSamples::Moments::add(double value, double weight) {
+WeightedSamples::Fixed WeightedSamples::Moments::add(double value, std::uint64_t weight) {
+  const auto fixed = [weight](double of) {
+    return static_cast<Fixed>(of * kUnits + (of < 0 ? -0.5 : 0.5)) * static_cast<Fixed>(weight);
+  };
+  const Fixed added = fixed(value);
   count += weight;
-  const double distance = value - mean;
-  mean += distance * (weight / count);
-  squares += weight * distance * (value - mean);
+  sum += added;
+  squares += fixed(value * value);
+  return added;
 }
 
 void WeightedSamples::merge_equal() {
   std::ranges::sort(groups_, {}, &Group::value);
+  put_equal_together();
+}
+
+void WeightedSamples::put_equal_together() {
   std::size_t kept = 0;
   for (std::size_t i = 1; i < groups_.size(); ++i) {
     if (groups_[i].value == groups_[kept].value) {
@@ -241,14 +171,13 @@ void WeightedSamples::compress() {
   all.reserve(buckets_.size() + 1024);
   auto old = buckets_.begin();
   for (const Group& group : groups_) {
-    const auto weight = static_cast<double>(group.count);
-    moments_.add(group.value, weight);
+    const Fixed sum = moments_.add(group.value, group.count);
     max_ = std::max(max_, group.value);
     const std::uint64_t key = bucket_of(group.value);
     for (; old != buckets_.end() && old->key <= key; ++old) all.push_back(*old);
     if (all.empty() || all.back().key != key) all.push_back({key, 0, 0});
     all.back().count += group.count;
-    all.back().sum += group.value * weight;
+    all.back().sum += sum;
   }
   all.insert(all.end(), old, buckets_.end());
   buckets_ = std::move(all);
@@ -259,14 +188,41 @@ void WeightedSamples::compress() {
   groups_.shrink_to_fit();
 }
 
+void WeightedSamples::settle(bool compressed) {
+  merge_equal();
+  if (compressed) compress();
+}
+
+void WeightedSamples::merge(const WeightedSamples& other) {
+  const auto middle = groups_.insert(groups_.end(), other.groups_.begin(), other.groups_.end());
+  std::ranges::inplace_merge(groups_, middle, {}, &Group::value);
+  put_equal_together();
+  std::vector<Bucket> all;
+  all.reserve(buckets_.size() + other.buckets_.size());
+  std::ranges::merge(buckets_, other.buckets_, std::back_inserter(all), {}, &Bucket::key, &Bucket::key);
+  buckets_.clear();
+  for (const Bucket& bucket : all) {
+    if (buckets_.empty() || buckets_.back().key != bucket.key) {
+      buckets_.push_back(bucket);
+      continue;
+    }
+    buckets_.back().count += bucket.count;
+    buckets_.back().sum += bucket.sum;
+  }
+  moments_.count += other.moments_.count;
+  moments_.sum += other.moments_.sum;
+  moments_.squares += other.moments_.squares;
+  max_ = std::max(max_, other.max_);
+}
+
 void WeightedSamples::seal() {
   if (compressed()) {
     merge_equal();
     compress();
     for (const Bucket& bucket : buckets_)
-      groups_.push_back({bucket.sum / static_cast<double>(bucket.count), bucket.count});
+      groups_.push_back({mean_of(bucket.sum, bucket.count), bucket.count});
   } else {
-    std::ranges::sort(groups_, {}, &Group::value);
+    if (!std::ranges::is_sorted(groups_, {}, &Group::value)) std::ranges::sort(groups_, {}, &Group::value);
     if (!groups_.empty()) max_ = groups_.back().value;
   }
   cumulative_.clear();
@@ -278,12 +234,12 @@ void WeightedSamples::seal() {
     cumulative_.push_back(count_);
     sum += group.value * static_cast<double>(group.count);
   }
-  if (count_ > 0) mean_ = compressed() ? moments_.mean : sum / static_cast<double>(count_);
+  if (count_ > 0) mean_ = compressed() ? mean_of(moments_.sum, count_) : sum / static_cast<double>(count_);
 }
 
 double WeightedSamples::stddev() const {
   if (count_ == 0) return 0;
-  if (compressed()) return std::sqrt(std::max(0.0, moments_.squares / moments_.count));
+  if (compressed()) return std::sqrt(std::max(0.0, mean_of(moments_.squares, count_) - mean_ * mean_));
   double sum = 0;
   for (const Group& group : groups_) {
     sum += (group.value - mean_) * (group.value - mean_) * static_cast<double>(group.count);

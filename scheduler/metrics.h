@@ -2,13 +2,13 @@
 // (latency - TTFT) / (output tokens - 1), ITL, end-to-end latency, throughputs over the whole duration.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
 #include <vector>
 
 #include "proto/report.pb.h"
+#include "scheduler/pass_metrics.h"
 #include "scheduler/records.h"
 
 namespace tpsim::scheduler {
@@ -18,9 +18,9 @@ namespace tpsim::scheduler {
 // Every value is kept up to kMostGroups groups; figures are then those of the list of all samples. Of more,
 // groups of equal values are put together first, and where that leaves too many they are compressed: values
 // that agree in sign, exponent and the first 11 bits after the point share a bucket, whose width is at most
-// 2^-11 of its values. Mean, deviation, number, least and greatest value stay those of the samples;
-// percentiles lie within kPercentileError of theirs. Memory is then bounded by the number of binades that
-// values come from (2,048 buckets each), not by the number of samples.
+// 2^-11 of its values. Mean, deviation, number, least and greatest value stay those of the samples (to
+// 2^-60 each); percentiles lie within kPercentileError of theirs. Memory is then bounded by the number of
+// binades that values come from (2,048 buckets each), not by the number of samples.
 class WeightedSamples {
  public:
   static constexpr std::size_t kMostGroups = std::size_t{1} << 20;
@@ -29,7 +29,7 @@ class WeightedSamples {
   // `most_groups`: that are kept before they are compressed.
   explicit WeightedSamples(std::size_t most_groups = kMostGroups) : most_groups_(most_groups) {}
 
-  // REQUIRES: value is finite, count > 0.
+  // REQUIRES: value is finite, and below 2^17 where there are many; count > 0.
   void add(double value, std::uint64_t count) {
     if (!groups_.empty() && groups_.back().value == value) {
       groups_.back().count += count;
@@ -38,6 +38,11 @@ class WeightedSamples {
       if (groups_.size() >= limit_) make_room();
     }
   }
+  // Where samples were given to any number of these, one by one: each settles, all of them compressed or
+  // none, and one takes over the others. Figures then depend on no order, to the last digit. REQUIRES: with
+  // `compressed` false, none is yet.
+  void settle(bool compressed);
+  void merge(const WeightedSamples& other);
   // Sorts; call once, before the readers.
   void seal();
   std::uint64_t count() const { return count_; }
@@ -59,20 +64,23 @@ class WeightedSamples {
     double value;
     std::uint64_t count;
   };
-  // Number, mean and sum of squared distances from it (Welford), of the samples that are in buckets_.
+  using Fixed = __int128;  // in units of 2^-60
+  // Of the samples that are in buckets_: whole numbers, whose sums have no order.
   struct Moments {
-    double count = 0, mean = 0, squares = 0;
-    void add(double value, double weight);
+    Fixed sum = 0, squares = 0;
+    std::uint64_t count = 0;
+    Fixed add(double value, std::uint64_t weight);  // returns what it adds to the sum
   };
   // Samples of one bucket. Their sum is kept, so that the mean stands for them.
   struct Bucket {
     std::uint64_t key;
     std::uint64_t count;
-    double sum;
+    Fixed sum;
   };
 
   void make_room();
   void merge_equal();
+  void put_equal_together();  // of groups that are sorted
   void compress();
   double at_rank(std::uint64_t rank) const;
 
@@ -89,66 +97,37 @@ class WeightedSamples {
 
 class RunMetrics {
  public:
-  // `goodput`: what a good request meets. `passes_overlap`: of pipeline stages; the timeline counts the time
-  // that steps share once. `replicas`: whose requests it adds up, and whose usage of pools it averages.
-  explicit RunMetrics(const ServiceLevels& goodput = {}, bool passes_overlap = false,
-                      std::uint32_t replicas = 1)
-      : goodput_(goodput), passes_overlap_(passes_overlap), replicas_(replicas) {}
+  // `goodput`: what a good request meets. `replicas`: whose requests it adds up, and whose usage of pools it
+  // averages.
+  explicit RunMetrics(const ServiceLevels& goodput = {}, std::uint32_t replicas = 1)
+      : goodput_(goodput), replicas_(replicas) {}
 
-  void on_step(const StepRecord& step, double gpu_seconds);
-  void on_inter_token(double gap, std::uint32_t count) { itl_.add(gap, count); }
   void on_request(const RequestRecord& record);
-  // Fills the scheduler part of the report. `end`: time of the last event, seconds.
-  void write(double end, proto::RunReport& report);
+  // Fills the scheduler part of the report. `end`: time of the last event, seconds. `passes`, `itl`: of all
+  // replicas; the latter are sealed.
+  void write(double end, const PassMetrics& passes, WeightedSamples& itl, proto::RunReport& report);
 
   std::uint64_t finished() const { return completed_ + rejected_ + cancelled_ + lost_; }
-  std::uint64_t steps() const { return steps_; }
 
   auto state() {
-    return std::tie(bucket_seconds_, buckets_, ttft_, tpot_, itl_, e2e_, completed_, rejected_, cancelled_,
-                    unfinished_, good_, input_tokens_, output_tokens_, prompt_tokens_, hit_tokens_,
-                    host_hit_tokens_, storage_hit_tokens_, images_, image_tokens_, steps_, prefill_steps_,
-                    decode_steps_, mixed_steps_, replayed_steps_, gpu_seconds_, latency_sum_, last_finish_,
-                    last_arrival_, peak_usage_, covered_until_);
+    return std::tie(ttft_, tpot_, e2e_, completed_, rejected_, cancelled_, unfinished_, good_, input_tokens_,
+                    output_tokens_, prompt_tokens_, hit_tokens_, host_hit_tokens_, storage_hit_tokens_,
+                    images_, image_tokens_, latency_sum_, last_finish_, last_arrival_);
   }
 
  private:
-  // Mean of the state over [start, start + width) of the run's clock.
-  struct Bucket {
-    double seconds = 0;  // covered by steps or idle time
-    double queue = 0;    // integrals over time
-    double running = 0;
-    double kv_usage = 0;
-    double prompt_tokens = 0;
-    double hit_tokens = 0;
-    double prefill_tokens = 0;
-    double decode_tokens = 0;
-  };
-  Bucket& bucket_at(double time);
-  void write_timeline(double end, proto::RunReport& report) const;
-
-  static constexpr std::size_t kBuckets = 256;
-  double bucket_seconds_ = 0.125;
-  std::vector<Bucket> buckets_;
-
-  WeightedSamples ttft_, tpot_, itl_, e2e_;
+  WeightedSamples ttft_, tpot_, e2e_;
   const ServiceLevels goodput_;
-  const bool passes_overlap_;
   const double replicas_;
   std::uint64_t completed_ = 0, rejected_ = 0, cancelled_ = 0, unfinished_ = 0, good_ = 0;
   std::uint64_t lost_ = 0;
   std::uint64_t input_tokens_ = 0, output_tokens_ = 0;
   std::uint64_t prompt_tokens_ = 0, hit_tokens_ = 0;
+  std::uint64_t host_hit_tokens_ = 0, storage_hit_tokens_ = 0;  // of hit_tokens_
   std::uint64_t images_ = 0, image_tokens_ = 0;
-  std::uint64_t steps_ = 0, prefill_steps_ = 0, decode_steps_ = 0, mixed_steps_ = 0;
-  std::uint64_t replayed_steps_ = 0;  // decode steps of a captured graph
-  double gpu_seconds_ = 0;
   double latency_sum_ = 0;
   double last_finish_ = 0;
   double last_arrival_ = 0;
-  std::array<double, kvcache::kPools> peak_usage_ = {};
-  std::uint64_t host_hit_tokens_ = 0, storage_hit_tokens_ = 0;  // of hit_tokens_
-  double covered_until_ = 0;                                    // by steps
 };
 
 }  // namespace tpsim::scheduler

@@ -10,6 +10,8 @@ namespace tpsim::scheduler {
 
 class Peers {
  public:
+  // `tells_steps`: process 0 hears of every pass, in the order of the run.
+  explicit Peers(bool tells_steps) : tells_steps(tells_steps) {}
   virtual ~Peers() = default;
   virtual std::uint32_t process() const = 0;  // of this one; 0 records the run
   virtual std::uint32_t size() const = 0;
@@ -17,10 +19,14 @@ class Peers {
   // one of them is gone or has given up.
   virtual std::vector<std::string> exchange(std::string bytes) = 0;
 
-  // Which process has a replica. They take turns; to record a pass of any replica costs process 0 a fifth of
+  const bool tells_steps;
+
+  // Which process has a replica. They take turns; to hear of a pass of any replica costs process 0 a fifth of
   // serving it, so that it serves fewer: a share s with s + 1/5 = (1 - s) / (size - 1), or none.
   std::uint32_t owner_of(std::uint32_t replica) const {
-    const std::uint64_t processes = size(), part = processes < 6 ? 6 - processes : 0, of = 5 * processes;
+    const std::uint64_t processes = size();
+    if (!tells_steps) return static_cast<std::uint32_t>(replica % processes);
+    const std::uint64_t part = processes < 6 ? 6 - processes : 0, of = 5 * processes;
     const auto before = [&](std::uint64_t i) { return (2 * part * i + of) / (2 * of); };  // of process 0
     const std::uint64_t first = before(replica);
     if (processes == 1 || before(std::uint64_t{replica} + 1) > first) return 0;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kvcache/pools/pool.h"
+#include "proto/base/archive.h"
 #include "proto/forward.pb.h"
 
 namespace tpsim::scheduler {
@@ -148,11 +149,25 @@ struct Progress {
   std::uint64_t steps = 0;
 };
 
+// Adds up the passes of one replica, by whoever runs it: a thread, or another process, where one like it
+// writes what this one, of the process that records the run, reads.
+class StepTally {
+ public:
+  virtual ~StepTally() = default;
+  virtual void on_step(const StepRecord& record) = 0;
+  virtual void write(StateWriter& out) = 0;
+  virtual void read(StateReader& in) = 0;
+};
+
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
   virtual void on_request(const RequestRecord& record) = 0;
+  // Where wants_steps(), of every replica in the order of the run.
   virtual void on_step(const StepRecord& record) = 0;
+  virtual bool wants_steps() const { return true; }
+  // Of a replica; null: none is wanted. Valid as long as the observer.
+  virtual StepTally* tally_of(std::uint32_t /*replica*/) { return nullptr; }
   // Of several replicas.
   virtual void on_routed(const RoutedRecord&) {}
   virtual void on_kv_sent(const KvSentRecord&) {}
@@ -165,6 +180,7 @@ class NoRecords : public RunObserver {
  public:
   void on_request(const RequestRecord&) override {}
   void on_step(const StepRecord&) override {}
+  bool wants_steps() const override { return false; }
   bool on_progress(const Progress&) override { return true; }
 };
 

@@ -9,6 +9,10 @@
 namespace tpsim::scheduler {
 namespace {
 
+// Groups of samples that are kept. Of a fleet twice as many, of which those that differ are half at the most:
+// who has more knows that all together have.
+constexpr std::size_t kMostGaps = WeightedSamples::kMostGroups;
+
 void write_speculation(const SpeculationConfig& config, const std::vector<std::uint64_t>& accepted,
                        proto::RunReport& report) {
   proto::Speculation& out = *report.mutable_speculation();
@@ -95,7 +99,9 @@ RunRecorder::RunRecorder(const Fleet& fleet, const LoadConfig& load, const Offer
     : speculation_(fleet.servers.front().config->speculation),
       offered_(offered),
       observer_(observer),
-      metrics_(load.goodput, fleet.servers.front().config->pipeline.staged(), fleet.size()),
+      metrics_(load.goodput, fleet.size()),
+      passes_(fleet.size(), PassMetrics(fleet.servers.front().config->pipeline.staged())),
+      itl_(fleet.threads, WeightedSamples(kMostGaps * (fleet.size() > 1 ? 2 : 1))),
       overload_(offered.rate, offered.last_arrival),
       first_token_seconds_(fleet.size() > 1 ? load.router.first_token_seconds : 0),
       of_replicas_(fleet.size() > 1 ? fleet.size() : 0) {
@@ -115,16 +121,22 @@ void RunRecorder::end_warm_up(const std::vector<ReplicaFigures>& replicas) {
   }
 }
 
-void RunRecorder::on_step(const StepRecord& record, double gpu_seconds) {
-  if (warming_up_) return;
-  metrics_.on_step(record, gpu_seconds);
-  if (!of_replicas_.empty()) {
-    proto::ReplicaReport& replica = of_replicas_[record.replica];
-    replica.set_steps(replica.steps() + 1);
-    replica.set_busy_seconds(replica.busy_seconds() + gpu_seconds);
-    replica.set_peak_kv_usage(std::max(replica.peak_kv_usage(), record.pools[kvcache::kKvPool].usage()));
-  }
-  observer_.on_step(record);
+Progress RunRecorder::progress(double time, std::uint64_t total) const {
+  std::uint64_t steps = 0;
+  for (const PassMetrics& passes : passes_) steps += passes.steps();
+  return {time, metrics_.finished(), total, steps};
+}
+
+std::uint64_t RunRecorder::gaps() const {
+  std::uint64_t gaps = 0;
+  for (const PassMetrics& passes : passes_) gaps += passes.gaps();
+  return gaps;
+}
+
+void RunRecorder::put_samples_together(std::uint64_t gaps) {
+  if (of_replicas_.empty()) return;  // the order of one replica stays
+  for (WeightedSamples& samples : itl_) samples.settle(gaps > kMostGaps);
+  for (std::size_t i = 1; i < itl_.size(); ++i) samples().merge(itl_[i]);
 }
 
 void RunRecorder::on_finished(const RequestRecord& of_server) {
@@ -183,6 +195,7 @@ proto::RunReport RunRecorder::report(const std::vector<ReplicaFigures>& replicas
     }
     end = std::max(end, replicas[i].now);
     if (!of_replicas_.empty()) {
+      passes_[i].write(of_replicas_[i]);
       of_replicas_[i].set_replica(i);
       of_replicas_[i].set_kv_pool_tokens(counted.kv_pool_tokens());
       of_replicas_[i].set_swa_pool_tokens(counted.swa_pool_tokens());
@@ -197,7 +210,8 @@ proto::RunReport RunRecorder::report(const std::vector<ReplicaFigures>& replicas
   report.set_evicted_tokens(report.evicted_tokens() - warmup_evicted_tokens_);
   for (proto::ReplicaReport& replica : of_replicas_) *report.add_replicas() = std::move(replica);
   if (speculation_.enabled()) write_speculation(speculation_, accepted_, report);
-  metrics_.write(end, report);
+  for (std::size_t i = 1; i < passes_.size(); ++i) passes_.front().add(passes_[i]);
+  metrics_.write(end, passes_.front(), samples(), report);
   if (!stopped_early) overload_.write(offered_, report);
   return report;
 }

@@ -12,6 +12,7 @@
 #include "scheduler/fleet.h"
 #include "scheduler/load.h"
 #include "scheduler/metrics.h"
+#include "scheduler/pass_metrics.h"
 #include "scheduler/records.h"
 #include "scheduler/replica.h"
 #include "scheduler/req.h"
@@ -49,24 +50,43 @@ class RunRecorder {
   void end_warm_up(const std::vector<ReplicaFigures>& replicas);
   bool warming_up() const { return warming_up_; }
 
-  // As ReplicaEvents has them.
-  void on_inter_token(double gap, std::uint32_t count) {
-    if (!warming_up_) metrics_.on_inter_token(gap, count);
+  // As ReplicaEvents has them, by whoever runs the replica: several threads at once may, each with samples of
+  // its own, below `threads` of the fleet.
+  void on_inter_token(std::uint32_t replica, std::uint32_t thread, double gap, std::uint32_t count) {
+    if (warming_up_) return;
+    passes_[replica].count_gap(gap);
+    itl_[thread].add(gap, count);
   }
-  void on_step(const StepRecord& record, double gpu_seconds);
+  void count_step(const StepRecord& record, double gpu_seconds) {
+    if (!warming_up_) passes_[record.replica].on_step(record, gpu_seconds);
+  }
+  // For the observer, in the order of the run.
+  void on_step(const StepRecord& record) {
+    if (!warming_up_) observer_.on_step(record);
+  }
   // `of_server`: before what lies between its server and the client.
   void on_finished(const RequestRecord& of_server);
   // A replica begins anew: what it counted is kept. Its requests are not recorded by this.
   void retire(std::uint32_t number, const Replica& replica);
 
   // At `time`, of `total` requests.
-  Progress progress(double time, std::uint64_t total) const {
-    return {time, metrics_.finished(), total, metrics_.steps()};
-  }
+  Progress progress(double time, std::uint64_t total) const;
+  // What the replicas of this process counted, for another's recorder: their passes one by one, and the
+  // samples of all.
+  PassMetrics& passes(std::uint32_t replica) { return passes_[replica]; }
+  WeightedSamples& samples() { return itl_.front(); }
+  // The samples of all threads, in samples(): compressed where all processes have so many gaps().
+  void put_samples_together(std::uint64_t gaps);
+  std::uint64_t gaps() const;
   // Of all that was recorded. Nothing may be recorded afterwards. REQUIRES: at least one replica.
   proto::RunReport report(const std::vector<ReplicaFigures>& replicas, bool stopped_early);
 
-  auto state() { return std::tie(metrics_, overload_, warmup_retractions_, warmup_evicted_tokens_); }
+  template <typename Archive>
+  void serialize(Archive& archive) {
+    archive(metrics_, overload_, warmup_retractions_, warmup_evicted_tokens_);
+    for (PassMetrics& passes : passes_) archive(passes);
+    for (WeightedSamples& samples : itl_) archive(samples);
+  }
 
  private:
   void count_accepted(const std::vector<std::uint64_t>& histogram);
@@ -75,6 +95,8 @@ class RunRecorder {
   const Offered& offered_;
   RunObserver& observer_;
   RunMetrics metrics_;
+  std::vector<PassMetrics> passes_;   // of each replica
+  std::vector<WeightedSamples> itl_;  // of each thread
   OverloadWatch overload_;
   const double first_token_seconds_;
   std::uint64_t warmup_retractions_ = 0;

@@ -4,8 +4,8 @@
 
 namespace tpsim::scheduler {
 
-void Told::on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) {
-  Step step{record, {record.stages.begin(), record.stages.end()}, gpu_seconds, computed, now};
+void Told::on_step(const StepRecord& record, bool computed, double now) {
+  Step step{record, {record.stages.begin(), record.stages.end()}, computed, now};
   step.record.stages = {};
   events_.push_back(std::move(step));
 }
@@ -19,12 +19,10 @@ void Told::on_finished(const RequestRecord& record, const char* because) {
 
 void Told::tell(std::size_t turn, RunListener& to) const {
   for (std::size_t i = turns_[turn].first; i < end_of(turn); ++i) {
-    if (const auto* const tokens = std::get_if<Tokens>(&events_[i])) {
-      to.on_inter_token(tokens->gap, tokens->count);
-    } else if (const auto* const step = std::get_if<Step>(&events_[i])) {
+    if (const auto* const step = std::get_if<Step>(&events_[i])) {
       StepRecord record = step->record;
       record.stages = step->stages;
-      to.on_step(record, step->gpu_seconds, step->computed, step->now);
+      to.on_step(record, step->computed, step->now);
     } else {
       const auto& finished = std::get<Finished>(events_[i]);
       RequestRecord record = finished.record;
@@ -61,13 +59,11 @@ void Told::read(bool steps, StateReader& in) {
     std::uint8_t kind = 0;
     for (in(kind); kind != kEndOfTurn; in(kind)) {
       if (kind == 0) {
-        in(std::get<Tokens>(events_.emplace_back(Tokens{})));
-      } else if (kind == 1) {
         in(std::get<Step>(events_.emplace_back(Step{})));
       } else {
         in(std::get<Finished>(events_.emplace_back(Finished{})));
       }
-      if (!steps && kind < 2) events_.pop_back();
+      if (!steps && kind == 0) events_.pop_back();
     }
     if (events_.size() > turn.first) turns_.push_back(turn);
   }

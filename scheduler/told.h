@@ -20,8 +20,7 @@ class RunListener {
  public:
   virtual ~RunListener() = default;
   // As ReplicaEvents has them. `now`: of the replica.
-  virtual void on_inter_token(double gap, std::uint32_t count) = 0;
-  virtual void on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) = 0;
+  virtual void on_step(const StepRecord& record, bool computed, double now) = 0;
   virtual void on_finished(const RequestRecord& record, const char* because) = 0;
 };
 
@@ -40,6 +39,8 @@ class Told final : public RunListener {
     }
   };
   void begin(double time, bool round, std::uint64_t order) {
+    if (!turns_.empty() && turns_.back().first == events_.size())
+      turns_.pop_back();  // nothing was told in it
     turns_.push_back({time, round, order, events_.size()});
   }
   const std::vector<Turn>& turns() const { return turns_; }
@@ -48,31 +49,25 @@ class Told final : public RunListener {
     turns_.clear();
     events_.clear();
   }
-  // For other processes. `steps`: with passes and tokens; else only what finished, and turns in which
-  // something did. Not of numeric execution.
+  // For other processes. `steps`: with passes; else only what finished, and turns in which something did.
+  // Not of numeric execution.
   void write(bool steps, StateWriter& out) const;
-  // What was written comes behind what is there; without `steps` passes and tokens are left out, and turns in
-  // which nothing finished.
+  // What was written comes behind what is there; without `steps` passes are left out, and turns in which
+  // nothing finished.
   void read(bool steps, StateReader& in);
 
-  void on_inter_token(double gap, std::uint32_t count) override { events_.push_back(Tokens{gap, count}); }
-  void on_step(const StepRecord& record, double gpu_seconds, bool computed, double now) override;
+  void on_step(const StepRecord& record, bool computed, double now) override;
   void on_finished(const RequestRecord& record, const char* because) override;
 
  private:
-  struct Tokens {
-    double gap;
-    std::uint32_t count;
-  };
   // Records with what their spans point to, which are empty here.
   struct Step {
     StepRecord record;
     std::vector<StageTimes> stages;
-    double gpu_seconds;
     bool computed;
     double now;
 
-    auto state() { return std::tie(record, stages, gpu_seconds, computed, now); }
+    auto state() { return std::tie(record, stages, computed, now); }
   };
   struct Finished {
     RequestRecord record;
@@ -89,7 +84,7 @@ class Told final : public RunListener {
   static constexpr std::uint8_t kEndOfTurn = 255;
 
   std::vector<Turn> turns_;
-  std::vector<std::variant<Tokens, Step, Finished>> events_;
+  std::vector<std::variant<Step, Finished>> events_;
 };
 
 }  // namespace tpsim::scheduler

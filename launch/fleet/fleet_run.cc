@@ -44,9 +44,10 @@ class FleetReach : public scheduler::RunObserver {
     of_replica_[record.replica]->on_request(record);
     sink_.on_request(record);
   }
-  void on_step(const scheduler::StepRecord& record) override {
-    of_replica_[record.replica]->on_step(record);
-    sink_.on_step(record);
+  void on_step(const scheduler::StepRecord& record) override { sink_.on_step(record); }
+  bool wants_steps() const override { return sink_.wants_steps(); }
+  scheduler::StepTally* tally_of(std::uint32_t replica) override {
+    return of_replica_[replica]->tally_of(replica);
   }
   bool on_progress(const scheduler::Progress& progress) override { return sink_.on_progress(progress); }
 

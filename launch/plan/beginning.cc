@@ -32,6 +32,8 @@ double prefill_share_of(const std::vector<proto::RankReport>& ranks) {
 class Deadline : public scheduler::NoRecords {
  public:
   Deadline(double deadline, const std::atomic<bool>& stop) : deadline_(deadline), stop_(stop) {}
+  // Whether a run goes on hangs on how often it is asked, which is every so many steps, in their order.
+  bool wants_steps() const override { return true; }
   bool on_progress(const scheduler::Progress& progress) override {
     return !stop_ && (deadline_ <= 0 || progress.time <= deadline_);
   }

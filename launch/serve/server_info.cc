@@ -26,11 +26,12 @@ double rounded(double value, int digits) {
   return std::round(value * scale) / scale;
 }
 
-// Of a run's report; a live server has no load of its own.
-constexpr std::string_view kOfLoads[] = {"dataset_name",    "dataset_path", "flush_cache",  "front_end",
-                                         "max_concurrency", "num_prompts",  "request_rate", "seed",
-                                         "time_scale",      "session_mode", "trace",        "trace_format",
-                                         "warmup_requests"};
+// Of a run's report; a live server has no load of its own. Nor does a server have pairs: to
+// `sglang.bench_serving` a key `decode` is a list of servers.
+constexpr std::string_view kOfLoads[] = {"dataset_name", "dataset_path",    "flush_cache",    "front_end",
+                                         "decode",       "max_concurrency", "num_prompts",    "request_rate",
+                                         "seed",         "prefill",         "time_scale",     "session_mode",
+                                         "trace",        "trace_format",    "warmup_requests"};
 
 // server_args as SGLang writes them: numbers as numbers, lists as lists.
 ordered_json server_args(const ServerInfo& info) {

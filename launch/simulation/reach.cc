@@ -69,13 +69,17 @@ void Reach::add(const Range& range) {
 }
 
 void Reach::on_request(const scheduler::RequestRecord& record) {
-  double& longest = largest_[static_cast<std::size_t>(Shape::kRequestTokens)];
   if (record.state == scheduler::RequestState::kCompleted)
-    longest = std::max(longest, static_cast<double>(record.input_tokens) + record.output_tokens);
+    longest_ = std::max(longest_, static_cast<double>(record.input_tokens) + record.output_tokens);
   sink_.on_request(record);
 }
 
-void Reach::on_step(const scheduler::StepRecord& record) {
+scheduler::StepTally* Reach::tally_of(std::uint32_t replica) {
+  while (tallies_.size() <= replica) tallies_.emplace_back(limits_);
+  return &tallies_[replica];
+}
+
+void Reach::Tally::on_step(const scheduler::StepRecord& record) {
   const auto kv_tokens = static_cast<double>(record.pools[kvcache::kKvPool].held);
   const Shapes shapes = {
       static_cast<double>(record.extend_tokens) + record.decode_requests,
@@ -84,16 +88,24 @@ void Reach::on_step(const scheduler::StepRecord& record) {
       record.decode_requests > 0 ? kv_tokens : 0,
       record.running > 0 ? kv_tokens / record.running : 0,
   };
-  seconds_ += record.step_time;
+  seconds += record.step_time;
   for (std::size_t i = 0; i < kNumShapes; ++i) {
-    // The longest request is known from the requests.
-    if (i != static_cast<std::size_t>(Shape::kRequestTokens)) largest_[i] = std::max(largest_[i], shapes[i]);
-    if (shapes[i] > limits_[i]) beyond_seconds_[i] += record.step_time;
+    largest[i] = std::max(largest[i], shapes[i]);
+    if (shapes[i] > limits[i]) beyond_seconds[i] += record.step_time;
   }
-  sink_.on_step(record);
 }
 
 std::vector<proto::Extrapolation> Reach::extrapolations(const proto::RunReport& header) const {
+  Shapes most{}, beyond_seconds{};
+  double seconds = 0;
+  for (const Tally& tally : tallies_) {
+    seconds += tally.seconds;
+    for (std::size_t i = 0; i < kNumShapes; ++i) {
+      most[i] = std::max(most[i], tally.largest[i]);
+      beyond_seconds[i] += tally.beyond_seconds[i];
+    }
+  }
+  most[static_cast<std::size_t>(Shape::kRequestTokens)] = longest_;  // that of a pass is the mean one
   std::vector<proto::Extrapolation> all;
   if (!any_kernel_measured(header)) {
     proto::Extrapolation& out = all.emplace_back();
@@ -106,21 +118,21 @@ std::vector<proto::Extrapolation> Reach::extrapolations(const proto::RunReport& 
   }
   for (const Range& range : ranges_) {
     const auto shape = static_cast<std::size_t>(range.shape);
-    if (!(largest_[shape] > range.largest)) continue;
-    const double share = seconds_ > 0 ? beyond_seconds_[shape] / seconds_ : 0;
+    if (!(most[shape] > range.largest)) continue;
+    const double share = seconds > 0 ? beyond_seconds[shape] / seconds : 0;
     proto::Extrapolation& out = all.emplace_back();
     out.set_operator_class(range.operator_class);
     out.set_shape(std::string(kNames[shape]));
-    out.set_largest(largest_[shape]);
+    out.set_largest(most[shape]);
     out.set_measured(range.largest);
     out.set_time_share(share);
     const std::string time = share >= 0.0005
                                  ? fmt::format("{:.1f} % of the time is in such steps", 100 * share)
                                  : std::string("hardly any of the time is in such steps");
-    out.set_message(fmt::format(
-        "{}: up to {:.0f} {}, measured up to {:.0f} ({:.1f} times as far{}); {}", range.operator_class,
-        largest_[shape], kNames[shape], range.largest, largest_[shape] / range.largest,
-        largest_[shape] > 2 * range.largest ? ": too far to be relied on" : "", time));
+    out.set_message(fmt::format("{}: up to {:.0f} {}, measured up to {:.0f} ({:.1f} times as far{}); {}",
+                                range.operator_class, most[shape], kNames[shape], range.largest,
+                                most[shape] / range.largest,
+                                most[shape] > 2 * range.largest ? ": too far to be relied on" : "", time));
   }
   return all;
 }

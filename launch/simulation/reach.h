@@ -5,10 +5,12 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
 #include "launch/deployment/deployment.h"
+#include "proto/base/archive.h"
 #include "proto/report.pb.h"
 #include "scheduler/records.h"
 
@@ -35,7 +37,9 @@ class Reach : public scheduler::RunObserver {
   Reach(const Deployment& deployment, scheduler::RunObserver& sink);
 
   void on_request(const scheduler::RequestRecord& record) override;
-  void on_step(const scheduler::StepRecord& record) override;
+  void on_step(const scheduler::StepRecord& record) override { sink_.on_step(record); }
+  bool wants_steps() const override { return sink_.wants_steps(); }
+  scheduler::StepTally* tally_of(std::uint32_t replica) override;
   bool on_progress(const scheduler::Progress& progress) override { return sink_.on_progress(progress); }
 
   // One for each shape that went beyond its narrowest class, and one where the calibration of the
@@ -44,7 +48,8 @@ class Reach : public scheduler::RunObserver {
 
   template <typename Archive>
   void serialize(Archive& archive) {
-    archive(largest_, beyond_seconds_, seconds_);
+    archive(longest_);
+    for (Tally& tally : tallies_) archive(tally);
   }
 
  private:
@@ -56,12 +61,26 @@ class Reach : public scheduler::RunObserver {
     double largest = 0;
   };
 
+  // Of one replica.
+  struct Tally final : scheduler::StepTally {
+    explicit Tally(const Shapes& limits) : limits(limits) {}
+    void on_step(const scheduler::StepRecord& record) override;
+    void write(StateWriter& out) override { out(*this); }
+    void read(StateReader& in) override { in(*this); }
+    auto state() { return std::tie(largest, beyond_seconds, seconds); }
+
+    const Shapes& limits;
+    Shapes largest{}, beyond_seconds{};
+    double seconds = 0;
+  };
+
   void add(const Range& range);
 
   std::vector<Range> ranges_;  // the narrowest of each shape
   scheduler::RunObserver& sink_;
-  Shapes limits_, largest_{}, beyond_seconds_{};
-  double seconds_ = 0;
+  Shapes limits_;
+  double longest_ = 0;  // tokens of a request
+  std::deque<Tally> tallies_;
 };
 
 }  // namespace tpsim::launch

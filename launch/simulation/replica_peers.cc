@@ -18,8 +18,8 @@ constexpr char kGoesOn = 0, kEnded = 1;
 
 }  // namespace
 
-SessionPeers::SessionPeers(rank::MpiSession& session)
-    : session_(session), group_(session.process_group(session.num_processes())) {
+SessionPeers::SessionPeers(rank::MpiSession& session, bool tells_steps)
+    : Peers(tells_steps), session_(session), group_(session.process_group(session.num_processes())) {
   if (group_.process > 0) StopFlag::leave_to_process_0();
 }
 
@@ -89,7 +89,7 @@ int share_replicas(const ServerArgs& args, rank::MpiSession& session,
                    const std::function<void(SessionPeers&)>& follow) {
   if (args.trace == "-")
     throw_user_error("--trace -: under mpirun one process alone has a standard input; name a file");
-  SessionPeers peers(session);
+  SessionPeers peers(session, /*tells_steps=*/!args.report_dir.empty());  // whose files have them
   try {
     int status = kDone;
     if (peers.process() == 0) {

@@ -18,8 +18,8 @@ namespace tpsim::launch {
 
 class SessionPeers final : public scheduler::Peers {
  public:
-  // Collective. All but process 0 leave signals to it.
-  explicit SessionPeers(rank::MpiSession& session);
+  // Collective. All but process 0 leave signals to it. `tells_steps`: as Peers.
+  SessionPeers(rank::MpiSession& session, bool tells_steps);
   std::uint32_t process() const override { return group_.process; }
   std::uint32_t size() const override { return group_.num_processes; }
   // Throws the UserError that another process met, RankLost where one has died, Over where process 0 is done.

@@ -118,6 +118,7 @@ class PerfettoOutput : private scheduler::RunObserver {
            bool scheduled);
   void on_request(const scheduler::RequestRecord& record) override;
   void on_step(const scheduler::StepRecord& record) override;
+  scheduler::StepTally* tally_of(std::uint32_t replica) override { return sink_->tally_of(replica); }
   void on_routed(const scheduler::RoutedRecord& record) override { trace_->add_choice(record); }
   void on_kv_sent(const scheduler::KvSentRecord& record) override { trace_->add_transfer(record); }
   bool on_progress(const scheduler::Progress& progress) override { return sink_->on_progress(progress); }

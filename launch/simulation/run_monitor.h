@@ -19,6 +19,8 @@ class RunMonitor : public scheduler::RunObserver {
 
   void on_request(const scheduler::RequestRecord& record) override { sink_.on_request(record); }
   void on_step(const scheduler::StepRecord& record) override { sink_.on_step(record); }
+  bool wants_steps() const override { return sink_.wants_steps(); }
+  scheduler::StepTally* tally_of(std::uint32_t replica) override { return sink_.tally_of(replica); }
   // False once a signal came (proto/base/stop_flag.h).
   bool on_progress(const scheduler::Progress& progress) override {
     progress_.update(progress);

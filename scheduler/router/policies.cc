@@ -54,6 +54,7 @@ class RandomRouter : public Router {
     return choices[draws_.below(choices.size())];
   }
   bool looks(const WorkloadRequest&, double, std::span<const std::uint64_t>) override { return false; }
+  bool never_looks() const override { return true; }
 
  private:
   Draws draws_;
@@ -66,6 +67,7 @@ class RoundRobinRouter : public Router {
     return choices[next_++ % choices.size()];
   }
   bool looks(const WorkloadRequest&, double, std::span<const std::uint64_t>) override { return false; }
+  bool never_looks() const override { return true; }
 
  private:
   std::size_t next_ = 0;

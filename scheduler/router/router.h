@@ -93,6 +93,8 @@ class Router {
                      std::span<const std::uint64_t> /*in_flight*/) {
     return true;
   }
+  // Whether it never does, nor ever will.
+  virtual bool never_looks() const { return false; }
   // Time begins again at 0; what it remembers of prompts stays.
   virtual void restart_clock() {}
 };

@@ -110,6 +110,10 @@ class SglangBenchServing(Bench):
     def test_openai_completions(self):
         self.compare([], lambda server: self.bench(server, "sglang-oai"), ["--front-end", "text"])
 
+    def test_pairs(self):
+        pairs = ["--pd-disaggregation", "--prefill", "2", "--decode", "2", "--front-end", "ids"]
+        self.compare(pairs, lambda server: self.bench(server, "sglang", "--tokenize-prompt"), pairs)
+
     def test_sixteen_at_a_time(self):
         words = ["--tokenize-prompt", "--request-rate", "inf", "--max-concurrency", "16"]
 

@@ -51,8 +51,10 @@ struct Network {
 
 class Turns {
  public:
-  Turns(std::uint32_t processes, const Network& network)
+  // `tells_steps`: as Peers.
+  Turns(std::uint32_t processes, const Network& network, bool tells_steps = false)
       : network_(network),
+        tells_steps_(tells_steps),
         said_({std::vector<std::string>(processes), {}}),
         spent_(processes),
         total_(processes) {
@@ -61,7 +63,9 @@ class Turns {
 
   class Seat final : public Peers {
    public:
-    Seat(Turns& turns, std::uint32_t number) : turns_(turns), number_(number) { turns_.wait_for(number_); }
+    Seat(Turns& turns, std::uint32_t number) : Peers(turns.tells_steps_), turns_(turns), number_(number) {
+      turns_.wait_for(number_);
+    }
     ~Seat() override { turns_.leave(number_); }
     std::uint32_t process() const override { return number_; }
     std::uint32_t size() const override { return static_cast<std::uint32_t>(turns_.spent_.size()); }
@@ -121,6 +125,7 @@ class Turns {
   }
 
   const Network network_;
+  const bool tells_steps_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint32_t turn_ = 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -64,10 +65,35 @@ class ToldRecords : public NoRecords {
                                s.step_time, s.extend_tokens, s.decode_requests, s.waiting,
                                s.pools[kvcache::kKvPool].usage()));
   }
+  bool wants_steps() const override { return true; }
   Records told;
 };
+// What it sums up, alone.
+class Sums : public NoRecords {
+ public:
+  StepTally* tally_of(std::uint32_t replica) override {
+    while (replicas.size() <= replica) replicas.emplace_back();
+    return &replicas[replica];
+  }
+  struct OfReplica final : StepTally {
+    void on_step(const StepRecord& record) override { seconds += record.step_time; }
+    void write(StateWriter& out) override { out(seconds); }
+    void read(StateReader& in) override { in(seconds); }
+    double seconds = 0;
+  };
+  std::deque<OfReplica> replicas;
+};
+Records sums(const Workload& workload, std::size_t replicas, RouterPolicy policy, std::uint32_t threads,
+             Peers* peers = nullptr) {
+  Sums sums;
+  Records all = {
+      serve(workload, replicas, policy, sums, threads, peers, /*warmup_requests=*/3).SerializeAsString()};
+  for (const Sums::OfReplica& each : sums.replicas) all.push_back(fmt::format("{}", each.seconds));
+  return all;
+}
 Records records(const Workload& workload, std::size_t replicas, RouterPolicy policy, std::uint32_t threads,
                 Peers* peers = nullptr) {
+  if (peers != nullptr && !peers->tells_steps) return sums(workload, replicas, policy, threads, peers);
   ToldRecords told;
   const proto::RunReport report =
       serve(workload, replicas, policy, told, threads, peers, /*warmup_requests=*/3);
@@ -135,6 +161,7 @@ TEST(Fleet, ThreadsChangeNothing) {
       const Records alone = records(workload, replicas, policy, 1);
       for (const std::uint32_t threads : {2, 3, 4})
         EXPECT_EQ(records(workload, replicas, policy, threads), alone) << threads << " of " << replicas;
+      EXPECT_EQ(sums(workload, replicas, policy, 3), sums(workload, replicas, policy, 1));
     }
   }
 }
@@ -145,9 +172,11 @@ TEST(Fleet, ProcessesChangeNothing) {
         RouterPolicy::kCacheAware, RouterPolicy::kTotalRequests, RouterPolicy::kTotalTokens}) {
     for (const std::size_t replicas : {2, 5}) {
       const Workload workload = random_workload(200 + replicas, 120);
-      const Records alone = records(workload, replicas, policy, 1);
-      for (const std::uint32_t processes : {2, 3, 6}) {
-        Turns turns(processes, {});
+      const Records all = records(workload, replicas, policy, 1), sum = sums(workload, replicas, policy, 1);
+      EXPECT_EQ(all.back(), sum.front());
+      for (const std::uint32_t processes : {2, 3, 4, 6}) {
+        const bool tells_steps = processes != 3 && processes != 6;
+        Turns turns(processes, {}, tells_steps);
         std::vector<Records> heard(processes);
         std::vector<std::thread> threads;
         for (std::uint32_t i = 0; i < processes; ++i)
@@ -156,7 +185,7 @@ TEST(Fleet, ProcessesChangeNothing) {
             heard[i] = records(workload, replicas, policy, processes == 2 ? 2 : 1, &seat);
           });
         for (std::thread& thread : threads) thread.join();
-        EXPECT_EQ(heard[0], alone) << processes << " of " << replicas;
+        EXPECT_EQ(heard[0], tells_steps ? all : sum) << processes << " of " << replicas;
         EXPECT_GT(turns.rounds(), 2U);
         EXPECT_GT(turns.bytes(), turns.rounds() * processes);
         EXPECT_GE(turns.computed() * processes, std::accumulate(turns.cpu().begin(), turns.cpu().end(), 0.0));

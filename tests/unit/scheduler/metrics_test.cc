@@ -26,7 +26,8 @@ TEST(RunMetrics, FollowsTheBenchmarksDefinitions) {
   rejected.state = RequestState::kRejected;
   metrics.on_request(rejected);
   proto::RunReport report;
-  metrics.write(10, report);
+  WeightedSamples itl;
+  metrics.write(10, PassMetrics(), itl, report);
   EXPECT_EQ(report.completed(), 2u);
   EXPECT_EQ(report.failed(), 1u);
   EXPECT_DOUBLE_EQ(report.duration(), 10);
@@ -43,6 +44,7 @@ TEST(RunMetrics, FollowsTheBenchmarksDefinitions) {
 
 TEST(RunMetrics, TimelineKeepsItsIntegralsHoweverLongTheRun) {
   RunMetrics metrics;
+  PassMetrics passes, other;
   StepRecord step;
   step.forward_mode = proto::DECODE;
   step.decode_requests = step.decode_tokens = 4;
@@ -51,11 +53,13 @@ TEST(RunMetrics, TimelineKeepsItsIntegralsHoweverLongTheRun) {
   step.step_time = 0.5;
   for (int i = 0; i < 5000; ++i) {
     step.start_time = 0.5 * i;
-    metrics.on_step(step, step.step_time);
+    (i % 1000 < 900 ? passes : other).on_step(step, step.step_time);
   }
+  passes.add(other);
   proto::RunReport report;
   metrics.on_request(completed(0, 1, 2500, 1, 2, 0));
-  metrics.write(2500, report);
+  WeightedSamples itl;
+  metrics.write(2500, passes, itl, report);
   ASSERT_LE(report.timeline_size(), 256);
   ASSERT_GE(report.timeline_size(), 100);
   double tokens = 0;
@@ -96,14 +100,15 @@ TEST(RunMetrics, GoodRequestsMeetEveryLevelAndAreCountedOfAll) {
   record.state = RequestState::kUnfinished;
   metrics.on_request(record);
   proto::RunReport report;
-  metrics.write(12.5, report);
+  WeightedSamples itl;
+  metrics.write(12.5, PassMetrics(), itl, report);
   EXPECT_EQ(report.completed(), 3u);
   EXPECT_DOUBLE_EQ(report.goodput_share(), 2.0 / 5);
   EXPECT_DOUBLE_EQ(report.request_goodput(), 2 / 12.5);
   EXPECT_DOUBLE_EQ(report.request_throughput(), 3 / 12.5);
 
   proto::RunReport without;
-  RunMetrics().write(1, without);
+  RunMetrics().write(1, PassMetrics(), itl, without);
   EXPECT_FALSE(without.has_request_goodput());
   EXPECT_FALSE(without.has_goodput_share());
 }

@@ -142,5 +142,34 @@ TEST(WeightedSamples, CompressedOnesKeepMeansAndAreWithinTheirErrorElsewhere) {
   }
 }
 
+// Shared out and put together again, in any order: the same to the last digit, compressed or not.
+TEST(WeightedSamples, HaveNoOrder) {
+  std::mt19937_64 random(6);
+  std::lognormal_distribution<double> draw(-3, 0.5);
+  for (const std::size_t values : {300, 700, 5000}) {  // of 512 that may differ
+    std::vector<double> all(values);
+    for (double& value : all) value = draw(random);
+    std::vector<double> first;
+    for (const std::size_t parts : {1, 2, 7}) {
+      std::vector<WeightedSamples> shared(parts, WeightedSamples(1024));
+      for (int time = 0; time < 3; ++time) {
+        std::shuffle(all.begin(), all.end(), random);
+        for (const double value : all) shared[random() % parts].add(value, 2);
+      }
+      WeightedSamples samples(1024);
+      for (WeightedSamples& part : shared) part.settle(values > 512);
+      samples.settle(values > 512);
+      for (const WeightedSamples& part : shared) samples.merge(part);
+      samples.seal();
+      EXPECT_EQ(samples.compressed(), values > 512);
+      EXPECT_EQ(samples.count(), 6 * values);
+      std::vector<double> figures = {samples.mean(), samples.stddev(), samples.max()};
+      for (double q = 0; q <= 100; q += 0.5) figures.push_back(samples.percentile(q));
+      if (first.empty()) first = figures;
+      EXPECT_EQ(figures, first) << parts << " parts of " << values;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tpsim::scheduler
