@@ -107,11 +107,14 @@ Expected expect(const rank::DenseReference& reference, const rank::ModelConfig& 
   Expected expected;
   std::vector<std::uint32_t> sequence = prompt.ids;
   const std::size_t vocab = model.vocab_size;
-  // Dynamic rope turns a position by the length of its sequence, and dual chunk attention scales by it: one
-  // pass is not the same as many.
+  // Dynamic rope and longrope turn a position by the length of its sequence, and dual chunk attention scales
+  // by it: one pass is not the same as many.
   const auto most = static_cast<std::uint32_t>(prompt.ids.size() + max_new_tokens);
-  const bool at_once = model.ropes.front().type != rank::RopeType::kDynamic &&
-                       model.dual_chunk.scaling(most) == 1 && guess.size() == max_new_tokens;
+  const rank::RopeConfig& rope = model.ropes.front();
+  const bool at_once =
+      rope.type != rank::RopeType::kDynamic &&
+      (rope.type != rank::RopeType::kLongRope || most <= rope.original_max_position_embeddings) &&
+      model.dual_chunk.scaling(most) == 1 && guess.size() == max_new_tokens;
   std::vector<std::uint32_t> whole = prompt.ids;
   if (at_once) whole.insert(whole.end(), guess.begin(), guess.end() - 1);
   std::vector<double> all = reference.forward(whole, prompt.images);

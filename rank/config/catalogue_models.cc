@@ -40,12 +40,15 @@ std::string catalogue_key(const std::string& name) {
   std::string key = to_lower(name);
   const bool by_nvidia = key.starts_with("nvidia/");
   for (const std::string_view publisher :
-       {"meta-llama/",   "qwen/",        "mistralai/",      "tinyllama/",    "deepseek-ai/",   "zai-org/",
-        "moonshotai/",   "openai/",      "google/",         "microsoft/",    "nvidia/",        "opengvlab/",
-        "minimaxai/",    "internlm/",    "liquidai/",       "stepfun-ai/",   "xiaomimimo/",    "inclusionai/",
-        "poolside/",     "baidu/",       "tencent/",        "zhipuai/",      "redhatai/",      "quanttrio/",
-        "amd/",          "codellama/",   "lmsys/",          "01-ai/",        "huggingfacetb/", "unsloth/",
-        "nousresearch/", "neuralmagic/", "hugging-quants/", "casperhansen/", "meta-"}) {
+       {"meta-llama/",   "qwen/",        "mistralai/",      "tinyllama/",     "deepseek-ai/",
+        "zai-org/",      "moonshotai/",  "openai/",         "google/",        "microsoft/",
+        "nvidia/",       "opengvlab/",   "minimaxai/",      "internlm/",      "liquidai/",
+        "stepfun-ai/",   "xiaomimimo/",  "inclusionai/",    "poolside/",      "baidu/",
+        "tencent/",      "zhipuai/",     "redhatai/",       "quanttrio/",     "amd/",
+        "codellama/",    "lmsys/",       "01-ai/",          "huggingfacetb/", "unsloth/",
+        "nousresearch/", "neuralmagic/", "hugging-quants/", "casperhansen/",  "ibm-granite/",
+        "allenai/",      "coherelabs/",  "cohereforai/",    "lgai-exaone/",   "thudm/",
+        "bigcode/",      "stabilityai/", "openbmb/",        "arcee-ai/",      "meta-"}) {
     if (key.starts_with(publisher)) key.erase(0, publisher.size());
   }
   for (const std::string_view part : {"-instruct", "-base", "-v0.3", "-chat-v1.0", "-2512"}) {

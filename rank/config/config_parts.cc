@@ -63,11 +63,40 @@ RopeType type_of(const ConfigReader& config, const ConfigReader& rope) {
   if (name == "dynamic") return RopeType::kDynamic;
   if (name == "llama3") return RopeType::kLlama3;
   if (name == "yarn") return RopeType::kYarn;
+  if (name == "longrope" || name == "su") return RopeType::kLongRope;
   if (name == "proportional") return RopeType::kProportional;
   throw_user_error(
-      "{}: rope type \"{}\" is not supported; use default, linear, dynamic, llama3, yarn or "
+      "{}: rope type \"{}\" is not supported; use default, linear, dynamic, llama3, yarn, longrope or "
       "proportional",
       config.where(), name.substr(0, 40));
+}
+
+// A factor for each pair.
+std::vector<double> read_factors(const ConfigReader& rope, const char* key) {
+  if (!rope.has(key)) throw_user_error("{}: rope type longrope needs \"{}\"", rope.where(), key);
+  std::vector<double> factors;
+  for (const Json& factor : rope.json()[key]) {
+    if (!factor.is_number() || !(factor.get<double>() >= 1e-3) || factor.get<double>() > 1e6)
+      throw_user_error("{}: \"{}\" must hold numbers from 0.001 to 1000000", rope.where(), key);
+    factors.push_back(factor.get<double>());
+  }
+  return factors;
+}
+
+// Its factor follows from the two lengths where the config names the shorter one (Transformers'
+// _compute_longrope_parameters), and with it how far products of queries and keys grow.
+void read_longrope(const ConfigReader& config, const ConfigReader& rope, RopeConfig& out) {
+  const double original = out.original_max_position_embeddings;
+  if (original <= 1)
+    throw_user_error("{}: rope type longrope needs \"original_max_position_embeddings\"", config.where());
+  out.short_factor = read_factors(rope, "short_factor");
+  out.long_factor = read_factors(rope, "long_factor");
+  if (out.short_factor.size() != out.long_factor.size())
+    throw_user_error("{}: \"short_factor\" and \"long_factor\" must be as long", rope.where());
+  if (config.has("original_max_position_embeddings") || !rope.has("factor"))
+    out.factor = config.number("max_position_embeddings") / original;
+  if (out.attention_factor == 0)
+    out.attention_factor = out.factor <= 1 ? 1 : std::sqrt(1 + std::log(out.factor) / std::log(original));
 }
 
 void read_mrope(const ConfigReader& rope, const RopeDefaults& defaults, RopeConfig& out) {
@@ -122,6 +151,7 @@ RopeConfig read_one(const ConfigReader& config, const Json& object, double theta
   out.mscale_all_dim = rope.real("mscale_all_dim", 0, 0, 100);
   out.attention_factor = rope.real("attention_factor", 0, 0, 100);
   out.truncate = rope.flag("truncate", true);
+  if (out.type == RopeType::kLongRope) read_longrope(config, rope, out);
   if (out.type == RopeType::kLlama3) {
     if (out.original_max_position_embeddings == 0)
       throw_user_error("{}: rope type llama3 needs \"original_max_position_embeddings\"", config.where());
@@ -238,6 +268,28 @@ void read_grouped_experts(const ConfigReader& config, ModelConfig& model, Groupe
   mark_expert_layers(config, model);
 }
 
+void read_mamba2(const ConfigReader& config, ModelConfig& model) {
+  constexpr std::uint32_t kMost = 1U << 12;
+  LinearAttentionConfig& linear = model.linear;
+  linear.kind = LinearKind::kMamba2;
+  linear.num_value_heads = config.number("mamba_num_heads", 1, kMost);
+  linear.value_head_dim = config.number("mamba_head_dim", 1, 1024);
+  linear.num_key_heads =
+      config.number(config.has("mamba_n_groups") ? "mamba_n_groups" : "n_groups", 1, kMost);
+  linear.key_head_dim = config.number("ssm_state_size", 1, 1024);
+  linear.conv_kernel = config.number_or(config.has("mamba_d_conv") ? "mamba_d_conv" : "conv_kernel", 4, 2);
+  linear.chunk =
+      config.number_or(config.has("mamba_chunk_size") ? "mamba_chunk_size" : "chunk_size", 256, 16);
+  if (linear.conv_kernel > 64 || linear.chunk > 1024)
+    throw_user_error("{}: a convolution over {} tokens, more than 64, or chunks of {}, more than 1024",
+                     config.where(), linear.conv_kernel, linear.chunk);
+  if (linear.num_value_heads % linear.num_key_heads != 0)
+    throw_user_error("{}: mamba_num_heads {} is not a multiple of n_groups {}", config.where(),
+                     linear.num_value_heads, linear.num_key_heads);
+  linear.conv_bias = config.flag(config.has("mamba_conv_bias") ? "mamba_conv_bias" : "use_conv_bias", true);
+  if (config.text("mamba_ssm_dtype", "float32") != "float32") linear.state_bytes = 2;
+}
+
 // As SGLang 0.5.12 reads it (dual_chunk_flashattention_backend.py, rotary_embedding/factory.py).
 void read_dual_chunk(const ConfigReader& config, ModelConfig& model) {
   constexpr const char* kKey = "dual_chunk_attention_config";
@@ -292,6 +344,9 @@ void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefault
     model.ropes.push_back(of_windows);
   }
   for (RopeConfig& rope : model.ropes) {
+    if (rope.type == RopeType::kLongRope && rope.short_factor.size() != model.rope_dim(rope) / 2)
+      throw_user_error("{}: \"short_factor\" has {} entries, and heads rotate {} pairs", config.where(),
+                       rope.short_factor.size(), model.rope_dim(rope) / 2);
     const auto [time, row, column] = rope.mrope_section;
     if (!rope.has_mrope() || time + row + column == model.rope_dim(rope) / 2) continue;
     const bool said = rope.mrope_section != defaults.mrope_section;

@@ -46,6 +46,9 @@ struct RopeDefaults {
 // rope_scaling and rope_theta (Transformers 4) or rope_parameters (5). REQUIRES: layers.
 void read_rope(const ConfigReader& config, ModelConfig& model, const RopeDefaults& defaults = {});
 
+// Heads, groups, states and chunks of Mamba 2 (LinearAttentionConfig), but for the number of its layers.
+void read_mamba2(const ConfigReader& config, ModelConfig& model);
+
 // dual_chunk_attention_config. REQUIRES: layers and ropes.
 void read_dual_chunk(const ConfigReader& config, ModelConfig& model);
 

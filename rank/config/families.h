@@ -7,6 +7,7 @@
 
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "rank/config/config_reader.h"
 #include "rank/config/model_config.h"
@@ -39,6 +40,8 @@ struct ModelFamily {
   // An object in JSON: what the configuration class takes for keys that a "text_config" leaves out.
   std::string_view text_defaults = "{}";
   std::span<const VisionArchitecture> vision = {};
+  // Keys that its configs call otherwise: theirs, then the usual one.
+  std::span<const std::pair<const char*, const char*>> other_keys = {};
 };
 
 std::span<const ModelFamily* const> model_families();

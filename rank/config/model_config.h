@@ -164,6 +164,7 @@ enum class RopeType : std::uint8_t {
   kDynamic,
   kLlama3,
   kYarn,
+  kLongRope,      // Phi-3: pairs slow down by factors of their own, others beyond the original context
   kProportional,  // Gemma 4: pairs are those of whole heads, and only the first partial_rotary_factor turn
 };
 
@@ -178,6 +179,7 @@ struct RopeConfig {
   double mscale = 0, mscale_all_dim = 0;               // yarn, DeepSeek; 0: not said
   double attention_factor = 0;                         // yarn; 0: not said
   bool truncate = true;                                // yarn: round the correction range (gpt-oss: no)
+  std::vector<double> short_factor, long_factor;       // longrope: of each pair, within that and beyond
   double partial_rotary_factor = 1;                    // share of a head that is rotated
   std::uint32_t head_dim = 0;                          // of its layers' heads; 0: the model's
   bool interleaved = false;  // pairs of neighbours are rotated (DeepSeek), not halves
@@ -263,6 +265,9 @@ struct TensorNames {
   std::string shared = "shared_experts.";  // in it; Llama 4, Qwen3-Next: "shared_expert."
   // Phi-3: qkv_proj and gate_up_proj are one tensor each, queries and gates first.
   bool fused_projections = false;
+  bool fused_gate_up = false;  // gate_up_proj alone is one (GLM-4, Granite)
+  // InternLM2: queries, key and value of a KV head lie together, in wqkv.
+  bool grouped_qkv = false;
   // Gates of each element of a head (attn_output_gate) are g_proj, and not in turns with the queries.
   bool gates_apart = false;
   // Nemotron-H: what mixes tokens and what does not are blocks of their own, each with one norm.
@@ -300,6 +305,7 @@ struct ModelConfig {
   bool ungated_mlp = false;  // Nemotron-H: one projection up, of MLPs and of experts, and no gate
   std::uint32_t num_bare_layers = 0;
   bool qk_norm = false;
+  bool qk_norm_by_head = false;     // Cohere: each head has weights of its own
   bool qk_norm_rotated = false;     // Hunyuan V1: of queries and keys once they are rotated
   bool head_gates = false;          // Step 3.5: a projection weighs what each head says by a sigmoid
   bool softplus_gates = false;      // Laguna: gates, of heads or elements, are no sigmoids
@@ -322,15 +328,23 @@ struct ModelConfig {
 
   // What numeric execution needs besides shapes.
   double rms_norm_eps = 1e-6;
-  bool norm_plus_one = false;      // Gemma: norm weights are stored less 1
-  bool value_norm = false;         // Gemma 4: values are normed, without weights
-  bool layer_scalars = false;      // Gemma 4: what leaves a layer is multiplied by a number of its own
-  bool post_norms = false;         // Gemma 2, 3: also norms after attention and MLP
-  double embedding_scale = 1;      // Gemma: sqrt(hidden_size)
-  double attention_scale = 0;      // of q.k, YaRN's factor for MLA included
+  bool norm_plus_one = false;  // Gemma: norm weights are stored less 1
+  bool value_norm = false;     // Gemma 4: values are normed, without weights
+  bool layer_scalars = false;  // Gemma 4: what leaves a layer is multiplied by a number of its own
+  bool post_norms = false;     // Gemma 2, 3: also norms after attention and MLP
+  bool pre_norms = true;       // OLMo 2, EXAONE 4: no norms but those
+  // Norms take the mean off, too; with a bias, which stands behind the weights wherever those are kept.
+  bool layer_norms = false, norm_bias = false;
+  bool parallel_block = false;  // Cohere: the MLP reads what attention reads, and there is one norm a layer
+  double residual_scale = 1;    // Granite: of what attention and the MLP add
+  double logit_scale = 1;       // Cohere, Granite
+  double embedding_scale = 1;   // Gemma: sqrt(hidden_size)
+  double attention_scale = 0;   // of q.k, YaRN's factor for MLA included
   double attention_logit_cap = 0;  // Gemma 2: 50; 0 = none
   double final_logit_cap = 0;      // Gemma 2: 30; 0 = none
   bool attention_sinks = false;    // gpt-oss
+  bool sinks_in_windows = false;   // MiMo V2: of layers with a window alone
+  double value_scale = 1;          // MiMo V2: of values, once projected
   bool qk_l2_norm = false;         // Llama 4: queries and keys are normed, without weights, once rotated
   TemperatureTuning temperature_tuning;
   TensorNames names;

@@ -276,6 +276,11 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
     if (json.contains("tie_word_embeddings")) flat["tie_word_embeddings"] = json["tie_word_embeddings"];
   }
   if (named_inside) flat.update(json[inside]);
+  for (const auto& [theirs, ours] : family->other_keys) {
+    if (!flat.contains(theirs) || flat.contains(ours)) continue;
+    flat[ours] = flat[theirs];
+    flat.erase(theirs);
+  }
   if (json.contains("language_config") && json["language_config"].is_object())  // DeepSeek-OCR
     flat.update(json["language_config"]);
   const ConfigReader config(flat, where);

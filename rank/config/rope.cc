@@ -78,6 +78,9 @@ RotaryEmbedding::RotaryEmbedding(const RopeConfig& config, std::uint32_t dim, st
     case RopeType::kDefault:
     case RopeType::kDynamic:
       break;
+    case RopeType::kLongRope:
+      attention_factor_ = static_cast<float>(config.attention_factor);
+      break;
     case RopeType::kProportional: {
       const auto turning = static_cast<std::size_t>(config.partial_rotary_factor * dim / 2);
       for (std::size_t i = 0; i < inverse_frequencies_.size(); ++i)
@@ -125,6 +128,9 @@ void RotaryEmbedding::angles(std::uint32_t position, std::uint32_t seq_len, floa
   }
   for (std::size_t i = 0; i < inverse_frequencies_.size(); ++i) {
     double frequency = inverse_frequencies_[i];
+    if (config_.type == RopeType::kLongRope)
+      frequency /= (seq_len > config_.original_max_position_embeddings ? config_.long_factor
+                                                                       : config_.short_factor)[i];
     if (stretch != 1) frequency *= std::pow(stretch, -2.0 * static_cast<double>(i) / dim_);
     const double angle = position * frequency;
     cos[i] = static_cast<float>(std::cos(angle)) * attention_factor_;

@@ -22,7 +22,7 @@ class RotaryEmbedding {
   // Factor on cos and sin (YaRN's attention factor; 1 otherwise).
   float attention_factor() const { return attention_factor_; }
   // cos and sin [dim / 2] of one position of a sequence that is `seq_len` tokens long (only dynamic scaling
-  // depends on that), attention factor included.
+  // and longrope depend on that), attention factor included.
   void angles(std::uint32_t position, std::uint32_t seq_len, float* cos, float* sin) const;
   // Of a token that has a time, a row and a column. REQUIRES: the config has_mrope().
   void angles(const std::array<std::uint32_t, 3>& position, std::uint32_t seq_len, float* cos,

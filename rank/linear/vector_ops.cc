@@ -28,6 +28,11 @@ void layer_norm(const float* x, std::uint32_t size, const float* weight, const f
   float variance = 0;
   for (std::uint32_t i = 0; i < size; ++i) variance += (x[i] - mean) * (x[i] - mean);
   const float factor = 1.0F / std::sqrt(variance / static_cast<float>(size) + eps);
+  if (bias == nullptr) {
+    lanes::map(
+        out, size, [=](Vector v, Vector w) { return (v - mean) * factor * w; }, x, weight);
+    return;
+  }
   lanes::map(
       out, size, [=](Vector v, Vector w, Vector b) { return (v - mean) * factor * w + b; }, x, weight, bias);
 }

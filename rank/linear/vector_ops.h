@@ -8,7 +8,7 @@ namespace tpsim::rank {
 
 // out[i] = x[i] / sqrt(mean(x^2) + eps) * (weight[i] + offset); out may be x. offset 1 for Gemma's norms.
 void rms_norm(const float* x, std::uint32_t size, const float* weight, float offset, float eps, float* out);
-// out[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]; out may be x.
+// out[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]; out may be x, bias null.
 void layer_norm(const float* x, std::uint32_t size, const float* weight, const float* bias, float eps,
                 float* out);
 // x += y
@@ -23,6 +23,7 @@ void silu_and_mul(const float* gate, const float* up, std::uint32_t size, float*
 void limited_silu_and_mul(const float* gate, const float* up, std::uint32_t size, float limit, float* out);
 // out = x sigmoid(gate); out may be x.
 void sigmoid_and_mul(const float* gate, const float* x, std::uint64_t size, float* out);
+// out may be gate or up.
 void gelu_tanh_and_mul(const float* gate, const float* up, std::uint32_t size, float* out);
 // gpt-oss: gate at most 7, up within +-7, gate * sigmoid(1.702 gate) * (up + 1).
 void gpt_oss_swiglu(const float* gate, const float* up, std::uint32_t size, float* out);

@@ -290,6 +290,7 @@ class List {
       slices.push_back(
           head_rows("self_attn.v_proj", heads.num_kv_heads, mine.kv, heads.value_dim(), hidden_));
     if (model_.names.fused_projections) fuse("self_attn.qkv_proj", slices);
+    if (model_.names.grouped_qkv) slices = grouped_slices(heads, mine);
     const std::uint32_t choosing = model_.is_block_sparse() ? model_.indexer.num_layers : 0;
     if (choosing > 0) add_block_indexer(slices);
     WeightSpec& qkv = add("qkv_proj", Sharding::kColumn, layers - choosing, std::move(slices));
@@ -298,6 +299,20 @@ class List {
       add("g_proj", Sharding::kColumn, layers,
           {head_rows("self_attn.g_proj", heads.num_heads, mine.q, 1, hidden_)});
     add_output(heads.value_dim(), heads.num_heads, mine.q, layers);
+  }
+
+  // The same rows out of one tensor, in which each KV head has its queries, its key and its value.
+  std::vector<TensorSlice> grouped_slices(const AttentionHeads& heads, const RankHeads& mine) const {
+    const std::uint64_t dim = heads.head_dim, group = heads.num_heads / heads.num_kv_heads;
+    const std::uint64_t rows = heads.num_kv_heads * (group + 2) * dim;
+    std::vector<TensorSlice> slices;
+    const auto take = [&](std::uint64_t kv, std::uint64_t place) {
+      slices.push_back(rows_of("self_attn.wqkv", rows, hidden_, (kv * (group + 2) + place) * dim, dim));
+    };
+    for (std::uint64_t h = mine.q.first; h <= mine.q.last; ++h) take(h / group, h % group);
+    for (const std::uint64_t place : {group, group + 1})
+      for (std::uint64_t h = mine.kv.first; h <= mine.kv.last; ++h) take(h, place);
+    return slices;
   }
 
   // Beside `qkv`, in one product: queries of the indexer, cut by heads, and its one key, on every rank
@@ -526,7 +541,7 @@ class List {
     std::vector<TensorSlice> slices = {rows_of(at + "up_proj", width, hidden_, first, mine)};
     if (!model_.ungated_mlp)
       slices.insert(slices.begin(), rows_of(at + "gate_proj", width, hidden_, first, mine));
-    if (model_.names.fused_projections) fuse(at + "gate_up_proj", slices);
+    if (model_.names.fused_projections || model_.names.fused_gate_up) fuse(at + "gate_up_proj", slices);
     WeightSpec& gate_up = add(prefix + "gate_up_proj", Sharding::kColumn, layers, std::move(slices));
     gate_up.part = part;
     if (bias) gate_up.bias = gate_up.n;
@@ -592,15 +607,16 @@ class List {
 
   void add_vectors() {
     const std::uint32_t layers = model_.num_layers;
-    add_vector("input_layernorm", hidden_, layers);
-    add_vector("post_attention_layernorm", hidden_, layers);
+    const std::uint64_t of_norm = model_.norm_bias ? 2 * hidden_ : hidden_;
+    if (model_.pre_norms) add_vector("input_layernorm", of_norm, layers);
+    if (!model_.parallel_block) add_vector("post_attention_layernorm", of_norm, layers);
     if (model_.post_norms) {
-      add_vector("pre_feedforward_layernorm", hidden_, layers);
+      if (model_.pre_norms) add_vector("pre_feedforward_layernorm", hidden_, layers);
       add_vector("post_feedforward_layernorm", hidden_, layers);
     }
-    if (shard_.stage.last()) add_vector("norm", hidden_, 1);
+    if (shard_.stage.last()) add_vector("norm", of_norm, 1);
     if (model_.qk_norm) {
-      const bool all = model_.qk_norm_over_heads;
+      const bool all = model_.qk_norm_over_heads || model_.qk_norm_by_head;
       add_vector("q_norm", model_.head_dim * (all ? shard_.q_heads.count() : 1), attention_layers());
       add_vector("k_norm", model_.head_dim * (all ? shard_.kv_heads.count() : 1), attention_layers());
       if (model_.is_block_sparse())

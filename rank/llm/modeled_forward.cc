@@ -272,7 +272,10 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     add(&Dense::other, costs_.hyper_connections(m, hidden, model_.compressed.streams), norms);
     other(m * 2 * hidden, norms);
   } else {
-    other(m * (model_.facts.torch_norms ? 3 : 4) * hidden, norms);  // 3: the sum alone
+    // 3: the sum alone, its norms are kernels of their own. In parallel one norm, and two sums.
+    other(m * (model_.facts.torch_norms || !model_.pre_norms || model_.parallel_block ? 3 : 4) * hidden,
+          norms);
+    if (model_.parallel_block) other(m * 2 * hidden, layers);
   }
   if (const double copied = communication.copied_elements(rows); copied > 0) other(copied, layers);
   const double attended = layers - linear_layers_.count;  // layers with keys and values
@@ -297,6 +300,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), rotated);  // rope
     if (model_.qk_norm) other(m * 2 * (q + kv), attended);                           // q and k norm
   }
+  if (model_.residual_scale != 1) other(m * 2 * hidden, norms);
   if (model_.qk_l2_norm) other(m * 2 * (q + kv), rotated);
   if (model_.temperature_tuning.floor_scale > 0) other(m * 2 * q, attended - rotated);
   other(m * 4 * kv, attended);  // new keys and values into the pool

@@ -101,10 +101,11 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
   const std::uint32_t dim = shape.head_dim;
   const std::uint32_t q_size = shape.num_q_heads * dim;
   const std::uint32_t kv_size = shape.num_kv_heads * dim;
+  const std::uint32_t v_size = shape.num_kv_heads * shape.v_head_dim;
   // With gated outputs each head's query is followed by its gate.
   const std::uint32_t q_width = model_.attn_output_gate ? 2 * q_size : q_size;
   const bool shares = model_.layers[layer].heads.keys_are_values;
-  const std::uint32_t width = q_width + (shares ? 1 : 2) * kv_size;
+  const std::uint32_t width = q_width + kv_size + (shares ? 0 : v_size);
   const std::uint32_t tokens = pass.tokens();
   if (heads != nullptr) {
     projected_.swap(heads->projected);
@@ -126,8 +127,15 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
     float* const row = projected_.data() + std::size_t{t} * width;
     const auto norm = [&](float* heads, std::uint32_t count, const std::vector<float>& weight) {
       if (weight.empty()) return;
-      for (std::uint32_t h = 0; h < count; ++h)
-        rms_norm(heads + std::size_t{h} * dim, dim, weight.data(), offset, eps, heads + std::size_t{h} * dim);
+      for (std::uint32_t h = 0; h < count; ++h) {
+        float* const head = heads + std::size_t{h} * dim;
+        // Each head has weights of its own where there are as many.
+        const float* const own = weight.data() + (weight.size() > dim ? std::size_t{h} * dim : 0);
+        if (model_.layer_norms)
+          layer_norm(head, dim, own, nullptr, eps, head);
+        else
+          rms_norm(head, dim, own, offset, eps, head);
+      }
     };
     const auto turn = [&](float* heads, std::uint32_t count, std::uint32_t by) {
       if (rope == LayerConfig::kNoRope) return;
@@ -144,6 +152,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
       norm(normed, shape.num_kv_heads, ones_);
       values = normed;
     }
+    if (model_.value_scale != 1) scale(values, v_size, static_cast<float>(model_.value_scale));
     if (heads != nullptr) {
       const float* const squares = heads->squares + t * HeadsOfAllRanks::kSums;
       norm_part(row, weights.q_norm, squares[0], shard.attention.size * q_size, eps);
@@ -314,7 +323,7 @@ void AttentionLayer::forward(const Pass& pass, std::uint32_t layer, const Shard&
     project_heads(pass, layer, shard, weights, store, all_heads, x);
     if (model_.layers[layer].indexer) indexer_.select_blocks(pass, layer, weights.indexer, *index_keys, x);
   }
-  const std::uint32_t v_dim = model_.is_mla() ? model_.mla.v_head_dim : shape.head_dim;
+  const std::uint32_t v_dim = model_.is_mla() ? model_.mla.v_head_dim : shape.v_head_dim;
   const std::uint32_t dim = absorbed ? model_.mla.kv_lora_rank : v_dim;
   attended_.resize(std::size_t{tokens} * heads * dim);
   {

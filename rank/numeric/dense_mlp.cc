@@ -119,7 +119,9 @@ Rows mlp(const ModelConfig& model, const MlpWeights& weights, const Rows& x) {
   Rows inner = times(weights.gate_up, x, weights.gate_up_bias);
   for (Row& row : inner) {
     if (model.ungated_mlp) {
-      for (double& value : row) value = value > 0 ? value * value : 0;
+      const bool gelu = model.activation == Activation::kGeluTanh;
+      for (double& value : row)
+        value = gelu ? activated(model.activation, value, 1, 0) : value > 0 ? value * value : 0;
     }
     for (std::size_t i = 0; !model.ungated_mlp && i < weights.width; ++i)
       row[i] = activated(model.activation, row[i], row[weights.width + i], weights.limit);

@@ -29,8 +29,20 @@ Row rms_norm(const Row& x, const std::vector<float>& weight, double eps, double 
   return out;
 }
 
-void add(Row& x, const Row& y) {
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+// `weight`: biases behind the weights, where there are any.
+Row layer_norm(Row x, const std::vector<float>& weight, double eps) {
+  double mean = 0;
+  for (const double v : x) mean += v / static_cast<double>(x.size());
+  for (double& v : x) v -= mean;
+  const std::vector<float> ones(x.size(), 1.0F);
+  Row out = rms_norm(x, ones, eps, 0);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    out[i] = out[i] * weight[i] + (weight.size() > x.size() ? weight[x.size() + i] : 0);
+  return out;
+}
+
+void add(Row& x, const Row& y, double times = 1) {
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] += times * y[i];
 }
 
 // A row as a cache of that format gives it back.
@@ -71,6 +83,12 @@ class PlainRope {
       base *= std::pow(config.factor * length / context - (config.factor - 1), dim / (dim - 2.0));
     for (std::size_t i = 0; i < dim / 2; ++i)
       frequencies_.push_back(frequency(std::pow(base, -2.0 * i / dim), i, context));
+    if (config.type == RopeType::kLongRope) {
+      const bool beyond = length > config.original_max_position_embeddings;
+      for (std::size_t i = 0; i < dim / 2; ++i)
+        frequencies_[i] /= beyond ? config.long_factor[i] : config.short_factor[i];
+      gain_ = config.attention_factor;
+    }
     if (config.type != RopeType::kYarn) return;
     const auto mscale = [&](double m) {
       return config.factor <= 1 ? 1.0 : 0.1 * m * std::log(config.factor) + 1;
@@ -270,7 +288,10 @@ class Forward {
     const double cap = model_.final_logit_cap;
     for (Row& row : times(ends.head_matrix(), norm(x, ends.final_norm))) {
       row.resize(model_.vocab_size);
-      for (const double logit : row) logits.push_back(cap > 0 ? cap * std::tanh(logit / cap) : logit);
+      for (double logit : row) {
+        logit *= model_.logit_scale;
+        logits.push_back(cap > 0 ? cap * std::tanh(logit / cap) : logit);
+      }
     }
     return logits;
   }
@@ -298,19 +319,27 @@ class Forward {
 
   double offset() const { return model_.norm_plus_one ? 1 : 0; }
 
+  Row norm(const Row& x, const std::vector<float>& weight) const {
+    return model_.layer_norms ? layer_norm(x, weight, model_.rms_norm_eps)
+                              : rms_norm(x, weight, model_.rms_norm_eps, offset());
+  }
   Rows norm(const Rows& x, const std::vector<float>& weight) const {
+    if (weight.empty()) return x;
     Rows out;
-    for (const Row& row : x) out.push_back(rms_norm(row, weight, model_.rms_norm_eps, offset()));
+    for (const Row& row : x) out.push_back(norm(row, weight));
     return out;
   }
 
   void layer(std::uint32_t i, Rows& x) {
     const LayerWeights layer = load_layer(model_, shard_, WeightType::kFp32, source_, i);
-    Rows attended = attention(i, layer, norm(x, layer.input_norm));
+    const Rows read = norm(x, layer.input_norm);
+    Rows attended = attention(i, layer, read);
     if (model_.post_norms) attended = norm(attended, layer.post_attention_norm);
-    for (std::size_t t = 0; t < tokens_; ++t) add(x[t], attended[t]);
+    for (std::size_t t = 0; t < tokens_; ++t) add(x[t], attended[t], model_.residual_scale);
     if (model_.layers[i].bare) return;
-    Rows inner = norm(x, model_.post_norms ? layer.pre_feedforward_norm : layer.post_attention_norm);
+    Rows inner = model_.parallel_block
+                     ? read
+                     : norm(x, model_.post_norms ? layer.pre_feedforward_norm : layer.post_attention_norm);
     if (!model_.layers[i].moe) {
       inner = dense::mlp(model_, layer.mlp, inner);
     } else if (model_.moe.gemma_router) {
@@ -324,7 +353,7 @@ class Forward {
     }
     if (model_.post_norms) inner = norm(inner, layer.post_feedforward_norm);
     for (std::size_t t = 0; t < tokens_; ++t) {
-      add(x[t], inner[t]);
+      add(x[t], inner[t], model_.residual_scale);
       for (double& value : x[t]) value *= layer.scalar;
     }
   }
@@ -377,15 +406,17 @@ class Forward {
       norm_columns(row, 0, layer.q_norm);
       norm_columns(row, first_k, layer.k_norm);
     }
-    const auto turned = [&](std::size_t first, const std::vector<float>& norm) {
+    // Each head has weights of its own where there are as many.
+    const auto turned = [&](std::size_t first, const std::vector<float>& weights, std::size_t head) {
       Rows rows = columns(qkv, first, dim);
+      const bool normed = !weights.empty() && !model_.qk_norm_over_heads;
+      const auto begin = weights.begin() + static_cast<std::ptrdiff_t>(weights.size() > dim ? head * dim : 0);
+      const std::vector<float> own =
+          normed ? std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(dim)) : weights;
       for (std::size_t t = 0; t < rows.size(); ++t) {
-        const bool normed = !norm.empty() && !model_.qk_norm_over_heads;
-        if (normed && !model_.qk_norm_rotated)
-          rows[t] = rms_norm(rows[t], norm, model_.rms_norm_eps, offset());
+        if (normed && !model_.qk_norm_rotated) rows[t] = norm(rows[t], own);
         if (!chunks && rotates) rope.rotate(rows[t].data(), positions_[t]);
-        if (normed && model_.qk_norm_rotated)
-          rows[t] = rms_norm(rows[t], norm, model_.rms_norm_eps, offset());
+        if (normed && model_.qk_norm_rotated) rows[t] = norm(rows[t], own);
         if (model_.qk_l2_norm && rotates)
           rows[t] = rms_norm(rows[t], std::vector<float>(dim, 1.0F), model_.rms_norm_eps, 0);
       }
@@ -409,9 +440,12 @@ class Forward {
     for (std::size_t h = 0; h < heads.num_heads; ++h) {
       if (model_.layers[i].indexer && h % group == 0)
         chosen = chosen_blocks(layer.indexer, x, rope, h / group);
-      const Rows q = turned(h * q_dim, layer.q_norm);
-      const Rows k = kept(turned(first_k + h / group * dim, layer.k_norm));
-      Rows values = columns(qkv, (heads.keys_are_values ? first_k : first_v) + h / group * dim, dim);
+      const Rows q = turned(h * q_dim, layer.q_norm, h);
+      const Rows k = kept(turned(first_k + h / group * dim, layer.k_norm, h / group));
+      const std::size_t v_dim = heads.value_dim();
+      Rows values = columns(qkv, (heads.keys_are_values ? first_k : first_v) + h / group * v_dim, v_dim);
+      for (Row& row : values)
+        for (double& value : row) value *= model_.value_scale;
       for (std::size_t t = 0; model_.value_norm && t < tokens_; ++t)
         values[t] = rms_norm(values[t], std::vector<float>(dim, 1.0F), model_.rms_norm_eps, 0);
       const Rows v = kept(std::move(values));
@@ -424,7 +458,7 @@ class Forward {
       for (std::size_t t = 0; t < tokens_; ++t) {
         for (std::size_t c = 0; model_.attn_output_gate && c < dim; ++c)
           out[t][c] *= opened(qkv[t][h * q_dim + dim + c]);
-        for (std::size_t c = 0; model_.head_gates && c < dim; ++c) out[t][c] *= opened(gates[t][h]);
+        for (std::size_t c = 0; model_.head_gates && c < v_dim; ++c) out[t][c] *= opened(gates[t][h]);
         joined[t].insert(joined[t].end(), out[t].begin(), out[t].end());
       }
     }

@@ -63,6 +63,11 @@ void MlpLayer::gated(const MlpWeights& weights, const float* x, std::uint32_t to
     pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
       const float* const gate = gate_up_.data() + std::size_t{t} * both;
       float* const inner = inner_.data() + std::size_t{t} * width;
+      if (model_.ungated_mlp && model_.activation == Activation::kGeluTanh) {
+        std::fill(inner, inner + width, 1.0F);
+        gelu_tanh_and_mul(gate, inner, width, inner);
+        return;
+      }
       if (model_.ungated_mlp) {  // the square of what is positive
         for (std::uint32_t i = 0; i < width; ++i)
           inner[i] = std::max(gate[i], 0.0F) * std::max(gate[i], 0.0F);

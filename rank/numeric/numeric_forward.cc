@@ -173,7 +173,10 @@ void NumericForward::norm(const std::vector<float>& weight, const float* x, std:
   pool_.parallel_for(rows, [&](std::uint32_t r, std::uint32_t) {
     const float* const from = x + std::size_t{r} * size;
     float* const to = out + r * (stride > 0 ? stride : size);
-    if (!weight.empty()) {
+    if (!weight.empty() && model_.layer_norms) {
+      layer_norm(from, size, weight.data(), model_.norm_bias ? weight.data() + size : nullptr,
+                 static_cast<float>(model_.rms_norm_eps), to);
+    } else if (!weight.empty()) {
       rms_norm(from, size, weight.data(), model_.norm_plus_one ? 1.0F : 0.0F,
                static_cast<float>(model_.rms_norm_eps), to);
     } else if (from != to) {
@@ -248,6 +251,8 @@ void NumericForward::reduce_into_hidden(const std::vector<float>& bias, const st
       add(summed_.data() + std::size_t{t} * bias.size(), bias.data(), bias.size());
   }
   if (!post_norm.empty()) norm(post_norm, summed_.data(), tokens_, summed_.data());
+  if (model_.residual_scale != 1)
+    scale(summed_.data(), summed_.size(), static_cast<float>(model_.residual_scale));
   add(hidden_.data(), summed_.data(), hidden_.size());
 }
 
@@ -303,8 +308,9 @@ void NumericForward::add_feed_forward(std::uint32_t layer) {
   if (model_.layers[layer].bare) return;
   const LayerWeights& shared = ranks_.front()->weights.layers[layer];
   normed_.resize(hidden_.size());
-  norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(), tokens_,
-       normed_.data());
+  if (!model_.parallel_block)  // else it still holds what attention read
+    norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),
+         tokens_, normed_.data());
   const bool moe = model_.layers[layer].moe;
   if (moe && model_.moe.gemma_router) return add_gemma_experts(layer);
   const bool exchanged = moe && options_.layout.a2a();
@@ -431,6 +437,7 @@ std::span<const float> NumericForward::head() {
   for (std::uint32_t i = 0; i < wanted_; ++i)
     std::memcpy(logits_.data() + std::size_t{i} * model_.vocab_size, gathered_.data() + i * width,
                 model_.vocab_size * sizeof(float));
+  if (model_.logit_scale != 1) scale(logits_.data(), logits_.size(), static_cast<float>(model_.logit_scale));
   if (model_.final_logit_cap > 0)
     soft_cap(logits_.data(), logits_.size(), static_cast<float>(model_.final_logit_cap));
   return logits_;

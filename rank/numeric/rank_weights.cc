@@ -53,7 +53,7 @@ class Loader {
     RankWeights weights;
     weights.shard = shard_;
     weights.embedding = matrix(names_.model, "embed_tokens");
-    weights.final_norm = vector(names_.model, "norm");
+    weights.final_norm = norm(names_.model, "norm");
     if (!model_.tie_word_embeddings) weights.head = matrix(names_.head, "lm_head");
     return weights;
   }
@@ -122,18 +122,27 @@ class Loader {
     return reader_.vector(at + name + ".weight", size);
   }
 
+  // Of the hidden state: its biases behind the weights, where it has any.
+  std::vector<float> norm(const std::string& at, const std::string& name) const {
+    std::vector<float> weights = vector(at, name, model_.hidden_size);
+    if (!model_.norm_bias) return weights;
+    const std::vector<float> bias = reader_.vector(at + name + ".bias", model_.hidden_size);
+    weights.insert(weights.end(), bias.begin(), bias.end());
+    return weights;
+  }
+
   LayerWeights layer(std::uint32_t index, const std::string& at, LayerForm form = {}) const {
     if (model_.facts.priced_only)
       throw_user_error("--executor numeric: {} is priced and not computed; use --executor modeled",
                        model_.architecture);
     LayerWeights layer;
-    if (form.input_norm) layer.input_norm = vector(at, "input_layernorm");
+    if (form.input_norm && model_.pre_norms) layer.input_norm = norm(at, "input_layernorm");
     const bool bare = model_.layers[index].bare;
     const std::string mlp_at =
         model_.names.blocks ? fmt::format("{}layers.{}.", names_.model, model_.layers[index].block + 1) : at;
-    if (!bare) layer.post_attention_norm = vector(mlp_at, "post_attention_layernorm");
+    if (!bare && !model_.parallel_block) layer.post_attention_norm = norm(mlp_at, "post_attention_layernorm");
     if (model_.post_norms) {
-      layer.pre_feedforward_norm = vector(at, "pre_feedforward_layernorm");
+      if (model_.pre_norms) layer.pre_feedforward_norm = vector(at, "pre_feedforward_layernorm");
       layer.post_feedforward_norm = vector(at, "post_feedforward_layernorm");
     }
     if (model_.layer_scalars) layer.scalar = reader_.vector(at + "layer_scalar", 1).front();
@@ -169,21 +178,23 @@ class Loader {
     layer.qkv_bias = reader_.bias(at, spec("qkv_proj", kind));
     load_output(at, layer, kind);
     if (model_.head_gates) layer.head_gates = reader_.matrix(at, spec("g_proj", kind));
-    if (model_.qk_norm_over_heads) {
+    if (model_.qk_norm_over_heads || model_.qk_norm_by_head) {
       layer.q_norm = norm_over_heads(at + "self_attn.q_norm", model_.num_attention_heads, shard_.q_heads);
       layer.k_norm = norm_over_heads(at + "self_attn.k_norm", model_.num_key_value_heads, shard_.kv_heads);
     } else if (model_.qk_norm) {
       layer.q_norm = vector(at + "self_attn.", "q_norm", heads.head_dim);
       layer.k_norm = vector(at + "self_attn.", "k_norm", heads.head_dim);
     }
-    if (model_.attention_sinks)
+    if (model_.attention_sinks && (!model_.sinks_in_windows || config.sliding_window > 0))
       layer.sinks = reader_.range(at + "self_attn.sinks", {model_.num_attention_heads}, shard_.q_heads.first,
                                   spec("sinks").n);
   }
 
   std::vector<float> norm_over_heads(const std::string& name, std::uint64_t all, HeadRange mine) const {
     const std::uint64_t dim = model_.head_dim;
-    return reader_.range(name + ".weight", {all * dim}, mine.first * dim, mine.count() * dim);
+    const std::vector<std::uint64_t> shape =
+        model_.qk_norm_by_head ? std::vector{all, dim} : std::vector{all * dim};
+    return reader_.range(name + ".weight", shape, mine.first * dim, mine.count() * dim);
   }
 
   void load_linear(const std::string& at, LinearAttentionWeights& out) const {

@@ -52,8 +52,9 @@ void read_deepseek_v4(const ConfigReader& config, ModelConfig& model) {
   model.indexer.num_heads = config.number("index_n_heads", 1, 1024);
   model.indexer.head_dim = config.number("index_head_dim", 2, 1024);
   model.indexer.top_k = config.number("index_topk", 1);
-  model.ropes = {RopeConfig{.partial_rotary_factor = double(compressed.rope_head_dim) / model.head_dim,
-                            .interleaved = true}};
+  model.ropes.assign(1, {});
+  model.ropes.front().partial_rotary_factor = double(compressed.rope_head_dim) / model.head_dim;
+  model.ropes.front().interleaved = true;
   model.attention_sinks = true;
   MoeConfig& moe = model.moe;
   moe.num_experts = config.number("n_routed_experts", 1, kMostExperts);

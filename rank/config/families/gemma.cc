@@ -1,4 +1,5 @@
-// Gemma 2 and 3 (text): norms on both sides of attention and MLP, windows in most layers.
+// Gemma 2 and 3 (text): norms on both sides of attention and MLP, windows in most layers. Gemma 1 has
+// neither.
 #include <array>
 #include <cmath>
 
@@ -14,18 +15,30 @@ double cap(const ConfigReader& config, const char* key, double otherwise) {
 }
 
 void read_gemma(const ConfigReader& config, ModelConfig& model) {
-  const bool gemma3 = model.architecture != "Gemma2ForCausalLM";
+  const bool gemma1 = model.architecture == "GemmaForCausalLM";
+  const bool gemma3 = !gemma1 && model.architecture != "Gemma2ForCausalLM";
   model.qkv_bias = model.o_bias = config.flag("attention_bias", false);
   model.qk_norm = gemma3;
   // Transformers writes no key where the model's class ties by default.
   model.tie_word_embeddings = config.flag("tie_word_embeddings", true);
-  model.norm_plus_one = model.post_norms = true;
+  model.norm_plus_one = true;
+  model.post_norms = !gemma1;
   model.embedding_scale = std::sqrt(static_cast<double>(model.hidden_size));
-  model.activation = read_activation(
-      config, config.has("hidden_activation") ? "hidden_activation" : "hidden_act", "gelu_pytorch_tanh");
+  const char* const act = config.has("hidden_activation") ? "hidden_activation" : "hidden_act";
+  // Gemma 1 says "gelu" and means this one (Transformers' configuration_gemma.py).
+  model.activation = gemma1 && config.text(act, "gelu") == "gelu"
+                         ? Activation::kGeluTanh
+                         : read_activation(config, act, "gelu_pytorch_tanh");
   model.attention_scale = 1 / std::sqrt(config.real("query_pre_attn_scalar", 256, 1e-3, 1e6));
   model.attention_logit_cap = cap(config, "attn_logit_softcapping", gemma3 ? 0 : 50);
   model.final_logit_cap = cap(config, "final_logit_softcapping", gemma3 ? 0 : 30);
+  if (gemma1) {
+    model.attention_scale = 1 / std::sqrt(static_cast<double>(model.head_dim));
+    model.attention_logit_cap = model.final_logit_cap = 0;
+    read_layers(config, model);
+    read_rope(config, model);
+    return;
+  }
   // Gemma 2: every other layer slides, from the first on; Gemma 3: all but every sixth.
   const std::uint32_t pattern = gemma3 ? config.number_or("sliding_window_pattern", 6) : 2;
   read_layers(config, model, [&](std::uint32_t layer) { return (layer + 1) % pattern != 0; });
@@ -67,7 +80,8 @@ void read_gemma3_vision(const ConfigReader& root, const ConfigReader& config, Vi
   vision.on_by_default = false;
 }
 
-constexpr std::array<Architecture, 3> kGemmaArchitectures = {{
+constexpr std::array<Architecture, 4> kGemmaArchitectures = {{
+    {.name = "GemmaForCausalLM"},
     {.name = "Gemma2ForCausalLM"},
     {.name = "Gemma3ForCausalLM", .facts = {.torch_norms = true}},
     {.name = "Gemma3ForConditionalGeneration", .facts = {.torch_norms = true}},

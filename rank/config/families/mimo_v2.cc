@@ -46,9 +46,15 @@ void read_mimo_v2(const ConfigReader& config, ModelConfig& model) {
   model.rms_norm_eps = config.real("layernorm_epsilon", 1e-5, 0, 1);
   model.attention_sinks =
       config.flag("add_swa_attention_sink_bias", false) || config.flag("add_full_attention_sink_bias", false);
+  model.sinks_in_windows = !config.flag("add_full_attention_sink_bias", false);
+  model.value_scale =
+      config.has("attention_value_scale") ? config.real("attention_value_scale", 1, 1e-6, 1e6) : 1;
+  model.names.renamed = {{"self_attn.sinks", "self_attn.attention_sink_bias"}};
   model.layers.assign(model.num_layers, {});
-  const std::uint32_t window =
-      config.number_or("sliding_window_size", config.number_or("sliding_window", 128));
+  // sliding_window_size is that many tokens before a query, and the query.
+  config.has("sliding_window");  // beside it Transformers writes the same
+  const std::uint32_t window = config.has("sliding_window_size") ? config.number("sliding_window_size") + 1
+                                                                 : config.number_or("sliding_window", 129, 2);
   const AttentionHeads of_all =
       read_mimo_heads(config, {model.num_attention_heads, model.num_key_value_heads, model.head_dim}, "");
   const AttentionHeads of_windows = read_mimo_heads(config, of_all, "swa_");
@@ -76,12 +82,15 @@ void read_mimo_v2(const ConfigReader& config, ModelConfig& model) {
     layer.rope = slides[i];
     layer.moe = sparse[i] == 1;
   }
-  model.swa_pool_window = window;  // the class says nothing else (resolve_sliding_window_size)
+  model.swa_pool_window = window - 1;  // the class says nothing else (resolve_sliding_window_size)
   const std::string layout = config.text("attention_projection_layout", "split");
   if (layout != "split" && layout != "fused_qkv")
     throw_user_error("{}: key \"attention_projection_layout\" is \"{}\"; it must be split or fused_qkv",
                      config.where(), layout.substr(0, 40));
-  if (layout == "fused_qkv") model.fused_qkv_ranks = model.num_key_value_heads;
+  if (layout == "fused_qkv") {
+    model.fused_qkv_ranks = model.num_key_value_heads;
+    model.facts.priced_only = true;
+  }
 }
 
 constexpr ArchitectureFacts kMimoFacts = {.data_parallel_attention = true,
@@ -89,8 +98,7 @@ constexpr ArchitectureFacts kMimoFacts = {.data_parallel_attention = true,
                                           .pipeline = true,
                                           .trtllm_experts = TrtllmExperts::kFp8OrNvfp4,
                                           .biased_grouped_topk = true,
-                                          .fp32_router = 1,
-                                          .priced_only = true};
+                                          .fp32_router = 1};
 constexpr std::array<Architecture, 2> kMimoV2Architectures = {{
     {.name = "MiMoV2FlashForCausalLM", .facts = kMimoFacts},
     {.name = "MiMoV2ForCausalLM", .facts = with_remote_code(kMimoFacts)},

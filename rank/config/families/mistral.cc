@@ -34,14 +34,18 @@ void read_mistral(const ConfigReader& config, ModelConfig& model) {
   }
   model.qkv_bias = config.flag("attention_bias", false);
   model.activation = read_activation(config, "hidden_act", "silu");
+  // Ministral 3: queries far back grow, which no price hangs on.
+  if (config.has("rope_parameters") && config.json()["rope_parameters"].contains("llama_4_scaling_beta"))
+    model.facts.priced_only = true;
   read_layers(config, model, [](std::uint32_t) { return true; });
   read_rope(config, model);
 }
 
-constexpr std::array<Architecture, 2> kMistralArchitectures = {{
+constexpr std::array<Architecture, 3> kMistralArchitectures = {{
     {.name = "MistralForCausalLM",
      .facts = {.pipeline = true, .head_on_every_stage = true, .tied_head_is_embedding = true}},
     {.name = "Mistral3ForConditionalGeneration"},
+    {.name = "Ministral3ForCausalLM", .facts = {.pipeline = true, .head_on_every_stage = true}},
 }};
 
 }  // namespace

@@ -37,28 +37,6 @@ std::string read_blocks(const ConfigReader& config) {
   return blocks;
 }
 
-void read_mamba2(const ConfigReader& config, ModelConfig& model) {
-  constexpr std::uint32_t kMost = 1U << 12;
-  LinearAttentionConfig& linear = model.linear;
-  linear.kind = LinearKind::kMamba2;
-  linear.num_value_heads = config.number("mamba_num_heads", 1, kMost);
-  linear.value_head_dim = config.number("mamba_head_dim", 1, 1024);
-  linear.num_key_heads =
-      config.number(config.has("mamba_n_groups") ? "mamba_n_groups" : "n_groups", 1, kMost);
-  linear.key_head_dim = config.number("ssm_state_size", 1, 1024);
-  linear.conv_kernel = config.number_or(config.has("mamba_d_conv") ? "mamba_d_conv" : "conv_kernel", 4, 2);
-  linear.chunk =
-      config.number_or(config.has("mamba_chunk_size") ? "mamba_chunk_size" : "chunk_size", 256, 16);
-  if (linear.conv_kernel > 64 || linear.chunk > 1024)
-    throw_user_error("{}: a convolution over {} tokens, more than 64, or chunks of {}, more than 1024",
-                     config.where(), linear.conv_kernel, linear.chunk);
-  if (linear.num_value_heads % linear.num_key_heads != 0)
-    throw_user_error("{}: mamba_num_heads {} is not a multiple of n_groups {}", config.where(),
-                     linear.num_value_heads, linear.num_key_heads);
-  linear.conv_bias = config.flag(config.has("mamba_conv_bias") ? "mamba_conv_bias" : "use_conv_bias", true);
-  if (config.text("mamba_ssm_dtype", "float32") != "float32") linear.state_bytes = 2;
-}
-
 void read_nemotron_experts(const ConfigReader& config, ModelConfig& model) {
   MoeConfig& moe = model.moe;
   moe.num_experts = config.number("n_routed_experts", 1, kMostExperts);

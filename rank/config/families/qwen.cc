@@ -1,4 +1,5 @@
-// Qwen 2 and 3, Qwen3-MoE, and the text models of Qwen2.5-VL and Qwen3-VL.
+// Qwen 2 and 3, MiMo (Xiaomi's first, a Qwen 2), Qwen2-MoE and Qwen3-MoE, and the text models of Qwen2.5-VL
+// and Qwen3-VL.
 #include <array>
 #include <vector>
 
@@ -26,19 +27,22 @@ std::array<std::uint32_t, 3> mrope_section(std::string_view architecture) {
 }
 
 void read_qwen(const ConfigReader& config, ModelConfig& model) {
-  const bool qwen2 =
-      model.architecture == "Qwen2ForCausalLM" || model.architecture == "Qwen2_5_VLForConditionalGeneration";
+  const bool moe2 = model.architecture == "Qwen2MoeForCausalLM";
+  const bool qwen2 = model.architecture.starts_with("Qwen2") || model.architecture == "MiMoForCausalLM";
   const bool bias = config.flag("attention_bias", false);
-  model.qkv_bias = qwen2 || bias;
+  model.qkv_bias = moe2 ? config.flag("qkv_bias", true) : qwen2 || bias;
   model.o_bias = !qwen2 && bias;
   model.qk_norm = !qwen2;
   model.activation = read_activation(config, "hidden_act", "silu");
   const bool windows = config.flag("use_sliding_window", false);
+  if (windows && moe2)
+    throw_user_error("{}: key \"use_sliding_window\" is true: SGLang's {} has no windows", config.where(),
+                     model.architecture);
   const std::uint32_t from = windows ? config.number_or("max_window_layers", model.num_layers, 0) : 0;
   read_layers(config, model, [&](std::uint32_t layer) { return windows && layer >= from; });
   read_rope(config, model, {.mrope_section = mrope_section(model.architecture)});
   read_dual_chunk(config, model);
-  if (model.architecture != "Qwen3MoeForCausalLM" &&
+  if (!moe2 && model.architecture != "Qwen3MoeForCausalLM" &&
       model.architecture != "Qwen3VLMoeForConditionalGeneration")
     return;
   MoeConfig& moe = model.moe;
@@ -50,6 +54,15 @@ void read_qwen(const ConfigReader& config, ModelConfig& model) {
   moe.normalize_weights = config.flag("norm_topk_prob", false);
   if (model.architecture == "Qwen3VLMoeForConditionalGeneration")
     model.names.experts = ExpertLayout::kColumns;
+  if (moe2) {
+    const std::uint32_t shared = config.number_or("shared_expert_intermediate_size", 5632, 0);
+    if (shared % moe.intermediate_size != 0)
+      throw_user_error("{}: shared_expert_intermediate_size {} is not a multiple of moe_intermediate_size {}",
+                       config.where(), shared, moe.intermediate_size);
+    moe.num_shared_experts = shared / moe.intermediate_size;
+    moe.shared_gate = shared > 0;
+    model.names.shared = "shared_expert.";
+  }
   mark_qwen_expert_layers(config, model);
 }
 
@@ -106,8 +119,15 @@ void read_qwen3_vision(const ConfigReader& root, const ConfigReader& config, Vis
   read_qwen_markers(root, vision);
 }
 
-constexpr std::array<Architecture, 6> kQwenArchitectures = {{
+constexpr std::array<Architecture, 8> kQwenArchitectures = {{
     {.name = "Qwen2ForCausalLM", .facts = {.pipeline = true, .dual_chunk = true}, .model_type = "qwen2"},
+    {.name = "MiMoForCausalLM", .facts = {.pipeline = true, .remote_code = true}},
+    {.name = "Qwen2MoeForCausalLM",
+     .facts = {.data_parallel_attention = true,
+               .deepep = true,
+               .pipeline = true,
+               .head_on_every_stage = true,
+               .dual_chunk = true}},
     {.name = "Qwen3ForCausalLM",
      .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true},
      .model_type = "qwen3"},

@@ -35,11 +35,17 @@ struct Case {
   std::vector<std::uint32_t> prefixes, q_lens;
 };
 
+RopeConfig turning_at(double theta) {
+  RopeConfig rope;
+  rope.theta = theta;
+  return rope;
+}
+
 class Batch {
  public:
   Batch(const Case& of, std::mt19937_64& random)
       : case_(of),
-        rope_({.theta = 1000}, of.shape.head_dim, 1U << 20),
+        rope_(turning_at(1000), of.shape.head_dim, 1U << 20),
         pool_(testing::lengths_of(of.prefixes, of.q_lens), of.shape, of.page_size, random) {
     const std::uint32_t dim = of.shape.head_dim;
     const std::size_t width = std::size_t{of.shape.num_kv_heads} * dim;

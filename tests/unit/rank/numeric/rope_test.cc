@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <random>
+#include <tuple>
 #include <vector>
 
 namespace tpsim::rank {
@@ -51,6 +52,23 @@ std::vector<RopeConfig> variants() {
   dynamic.type = RopeType::kDynamic;
   dynamic.factor = 2;
   return {plain, linear, llama3, yarn, interleaved, dynamic};
+}
+
+// Phi-3: pairs have factors of their own, which change beyond the original context; products of queries and
+// keys grow by the same factor in both (Transformers' _compute_longrope_parameters).
+TEST(Rope, LongRopeSlowsPairsByTheLengthOfTheSequence) {
+  RopeConfig config;
+  config.type = RopeType::kLongRope;
+  config.original_max_position_embeddings = 64;
+  config.short_factor = {1, 2};
+  config.long_factor = {4, 8};
+  config.attention_factor = 1.5;
+  const RotaryEmbedding rope(config, 4, 256);
+  for (const auto& [length, first, second] : {std::tuple{64U, 1.0, 2.0}, {65U, 4.0, 8.0}}) {
+    const Angles at = angles(rope, 10, length);
+    EXPECT_NEAR(at.cos[0], 1.5 * std::cos(10 / first), 1e-6);
+    EXPECT_NEAR(at.sin[1], 1.5 * std::sin(10 * 0.01 / second), 1e-6);
+  }
 }
 
 // q.k of rotated vectors depends on the distance alone, and lengths grow by YaRN's factor only.
