@@ -16,7 +16,6 @@ void read_internlm(const ConfigReader& config, ModelConfig& model) {
   model.activation = read_activation(config, "hidden_act", "silu");
   if (!third) {
     if (bias) throw_user_error("{}: key \"bias\" must be false, as in SGLang's class", config.where());
-    model.rms_norm_eps = config.real("rms_norm_eps", 1e-5, 0, 1);
     model.names.grouped_qkv = true;
     model.names.renamed = {{"self_attn.wqkv", "attention.wqkv"},
                            {"self_attn.o_proj", "attention.wo"},
