@@ -33,7 +33,7 @@ FleetRun::FleetRun(const Fleet& fleet, const LoadConfig& load, const StreamedWor
       load_(load, workload),
       source_(&load_),
       servers_(*this, load.router, 0, static_cast<std::uint32_t>(fleet.servers.size())),
-      in_flight_(fleet.size()),
+      in_flight_(fleet.size(), load.router.counts_sessions() || load.decode_router.counts_sessions()),
       due_(fleet.size()),
       recorder_(fleet, load, load_.offered(), observer),
       tells_steps_(peers_ != nullptr ? peers_->tells_steps : observer.wants_steps()),
@@ -45,7 +45,7 @@ FleetRun::FleetRun(const Fleet& fleet, const LoadConfig& load, const StreamedWor
     for (const FleetServer& server : *servers)
       workers_.push_back(
           std::make_unique<Worker>(*this, static_cast<std::uint32_t>(workers_.size()), *server.config,
-                                   server.front_end ? *server.front_end : load.front_end, *server.executor));
+                                   server.front_end ? *server.front_end : load.front_end, server.executor));
   for (const auto& worker : workers_) worker->tally = observer.tally_of(worker->number);
   if (load.elastic.enabled()) {
     std::vector<ReplicaStart> starts;

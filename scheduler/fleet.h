@@ -15,7 +15,7 @@ namespace tpsim::scheduler {
 // One server of a fleet. What is pointed to must outlive the run.
 struct FleetServer {
   const SchedulerConfig* config;
-  Executor* executor;
+  Executor* executor;                         // null: another process has it
   const FrontEndConfig* front_end = nullptr;  // null: the load's
   ReplicaStart start = {};                    // for LoadConfig::elastic
 };

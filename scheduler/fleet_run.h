@@ -84,11 +84,13 @@ class FleetRun final : ElasticServers, RunListener {
   // A replica, and what it tells.
   struct Worker final : ReplicaEvents {
     Worker(FleetRun& run, std::uint32_t number, const SchedulerConfig& config,
-           const FrontEndConfig& front_end, Executor& executor)
-        : run(run), number(number), config(config), front_end(front_end), executor(executor) {
-      if (run.mine(number)) begin_anew();
+           const FrontEndConfig& front_end, Executor* inner)
+        : run(run), number(number), config(config), front_end(front_end) {
+      if (!run.mine(number)) return;
+      executor.emplace(*inner);
+      begin_anew();
     }
-    void begin_anew() { replica.emplace(config, front_end, executor, *this); }
+    void begin_anew() { replica.emplace(config, front_end, *executor, *this); }
 
     bool more_to_come() const override {
       if (run.routed_until_) return now < *run.routed_until_;
@@ -136,8 +138,9 @@ class FleetRun final : ElasticServers, RunListener {
     const std::uint32_t number;
     const SchedulerConfig& config;
     const FrontEndConfig& front_end;
-    SlowableExecutor executor;
-    std::optional<Replica> replica;  // of this process; another one after it died or was off
+    // Of this process; another replica after it died or was off.
+    std::optional<SlowableExecutor> executor;
+    std::optional<Replica> replica;
     RunListener* listener = &run;
     StepTally* tally = nullptr;  // the observer's, if it has one
     double now = 0;              // of the round
@@ -165,7 +168,7 @@ class FleetRun final : ElasticServers, RunListener {
   void on_start(std::uint32_t worker) override { begin_anew(worker); }
   void begin_anew(std::uint32_t worker);
   void set_slowdown(std::uint32_t worker, double factor) override {
-    workers_[worker]->executor.set_factor(factor);
+    workers_[worker]->executor->set_factor(factor);
   }
   double metric(std::uint32_t worker, AutoscaleMetric metric) const override;
   bool busy(std::uint32_t worker) const override { return in_flight_.requests()[worker] > 0; }
@@ -208,10 +211,10 @@ class FleetRun final : ElasticServers, RunListener {
   template <typename Write, typename Read>
   void tell_all(const std::vector<Worker*>& workers, const Write& write, const Read& read, bool own = false,
                 bool to_first = false);
-  void share_due();      // when replicas have something to do
-  void exchange_told();  // and what they told
-  std::vector<ReplicaFigures> figures();
-  void share_counts();  // of passes, with process 0
+  void share_due();                       // when replicas have something to do
+  void exchange_told();                   // and what they told
+  std::vector<ReplicaFigures> figures();  // empty ones of others, but in process 0
+  void share_counts();                    // of passes, with process 0
   void show_progress(double now);
   void record_unfinished();
 

@@ -15,18 +15,21 @@
 namespace tpsim::scheduler {
 
 void FleetRun::serve_ahead(RequestSource& source) {
-  // What is told of the requests that are routed, or of the seconds that are served, at a time is held.
-  constexpr std::size_t kMost = 1024;
-  constexpr double kLongest = 4;
+  // What is told of the requests that are routed, or of the seconds that are served, at a time is held, and
+  // who wants the run to stop waits for it. Of requests alone there is less to hold, and processes wait for
+  // each other less often.
+  const bool little = !tells_steps_ && servers_.router->never_looks();
+  const std::size_t most = little ? 4096 : 1024;
+  const double longest = little ? std::max(4.0, 2000.0 / static_cast<double>(workers_.size())) : 4;
   constexpr std::size_t kWorthIt = 16;  // of fewer, threads would wait for each other most of the time
   std::optional<RequestSource::Sent> next;
   while (!stopped_) {
     routed_.clear();
-    while (routed_.size() < kMost && (next || source.next_time() != RequestSource::kNever)) {
+    while (routed_.size() < most && (next || source.next_time() != RequestSource::kNever)) {
       if (!next) next = source.pop();
       const bool ahead = !routed_.empty() || next_due() < next->time;  // of the replicas
       if (ahead && servers_.router->looks(*next->request, next->time, servers_.in_flight())) break;
-      if (!routed_.empty() && next->time > routed_.front().sent.time + kLongest) break;
+      if (!routed_.empty() && next->time > routed_.front().sent.time + longest) break;
       const std::uint32_t worker = servers_.choose(*next);
       in_flight_.add(worker, next->request->session);
       if (!mine(worker)) next->request.reset();
@@ -38,8 +41,10 @@ void FleetRun::serve_ahead(RequestSource& source) {
     routed_until_ = until != RequestSource::kNever ? until : routed_.empty() ? 0 : routed_.back().sent.time;
     const bool worth_it = routed_.size() >= kWorthIt || until == RequestSource::kNever;
     if (until == RequestSource::kNever)
-      until = (routed_.empty() ? next_due() : routed_.back().sent.time) + kLongest;
-    if (peers_ != nullptr || ((crew_ || !tells_steps_) && worth_it)) {
+      until = (routed_.empty() ? next_due() : routed_.back().sent.time) + longest;
+    // One thread that has nothing to tell does without turns as long as it looks at few replicas in vain.
+    const bool alone = !tells_steps_ && (worth_it || workers_.size() <= kWorthIt);
+    if (peers_ != nullptr || alone || (crew_ && worth_it)) {
       run_side_by_side(until, worth_it);
     } else {
       run_in_turn(until);
@@ -158,7 +163,8 @@ std::vector<ReplicaFigures> FleetRun::figures() {
   for (const Worker* worker : own_) figures[worker->number] = figures_of(*worker->replica);
   tell_all(
       own_, [&](const Worker& worker, StateWriter& out) { out(figures[worker.number]); },
-      [&](const Worker& worker, StateReader& in) { in(figures[worker.number]); });
+      [&](const Worker& worker, StateReader& in) { in(figures[worker.number]); },
+      /*own=*/false, /*to_first=*/true);
   return figures;
 }
 

@@ -59,7 +59,7 @@ void FleetRun::on_death(std::uint32_t worker, double time) {
 
 void FleetRun::begin_anew(std::uint32_t worker) {
   recorder_.retire(worker, replica(worker));
-  workers_[worker]->executor.restart();
+  workers_[worker]->executor->restart();
   workers_[worker]->begin_anew();
   look_again(worker);
 }

@@ -239,7 +239,11 @@ void WeightedSamples::seal() {
 
 double WeightedSamples::stddev() const {
   if (count_ == 0) return 0;
-  if (compressed()) return std::sqrt(std::max(0.0, mean_of(moments_.squares, count_) - mean_ * mean_));
+  if (compressed()) {  // of a small difference
+    const auto mean = [this](Fixed sum) { return static_cast<long double>(sum) / kUnits / count_; };
+    const long double of = mean(moments_.sum);
+    return std::sqrt(std::max(0.0, static_cast<double>(mean(moments_.squares) - of * of)));
+  }
   double sum = 0;
   for (const Group& group : groups_) {
     sum += (group.value - mean_) * (group.value - mean_) * static_cast<double>(group.count);

@@ -21,7 +21,7 @@ namespace tpsim::scheduler {
 // 2^-11 of its values. Mean, deviation, number, least and greatest value stay those of the samples (to
 // 2^-60 each); percentiles lie within kPercentileError of theirs. Memory is then bounded by the number of
 // binades that values come from (2,048 buckets each), not by the number of samples.
-class WeightedSamples {
+class alignas(64) WeightedSamples {  // threads have neighbours
  public:
   static constexpr std::size_t kMostGroups = std::size_t{1} << 20;
   static constexpr double kPercentileError = 0x1p-11;  // relative, where compressed()

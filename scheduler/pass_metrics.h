@@ -14,7 +14,8 @@
 
 namespace tpsim::scheduler {
 
-class PassMetrics {
+// Threads have neighbours.
+class alignas(64) PassMetrics {
  public:
   // `passes_overlap`: of pipeline stages; the timeline counts the time that passes share once.
   explicit PassMetrics(bool passes_overlap = false) : passes_overlap_(passes_overlap) {}

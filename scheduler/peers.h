@@ -22,11 +22,11 @@ class Peers {
   const bool tells_steps;
 
   // Which process has a replica. They take turns; to hear of a pass of any replica costs process 0 a fifth of
-  // serving it, so that it serves fewer: a share s with s + 1/5 = (1 - s) / (size - 1), or none.
+  // serving it, to hear of requests alone a fiftieth, so that it serves fewer: a share s with s + 1/5 =
+  // (1 - s) / (size - 1), or none.
   std::uint32_t owner_of(std::uint32_t replica) const {
-    const std::uint64_t processes = size();
-    if (!tells_steps) return static_cast<std::uint32_t>(replica % processes);
-    const std::uint64_t part = processes < 6 ? 6 - processes : 0, of = 5 * processes;
+    const std::uint64_t processes = size(), cost = tells_steps ? 5 : 50;  // its reciprocal
+    const std::uint64_t part = processes <= cost ? cost + 1 - processes : 0, of = cost * processes;
     const auto before = [&](std::uint64_t i) { return (2 * part * i + of) / (2 * of); };  // of process 0
     const std::uint64_t first = before(replica);
     if (processes == 1 || before(std::uint64_t{replica} + 1) > first) return 0;

@@ -116,7 +116,7 @@ proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& wo
   for (std::size_t i = 0; i < loads.size() && !fleet.split(); ++i)
     replicas.add(fleet.members[i].deployment, fleet.members[i].count, loads[i].front_end);
   FleetReach reach(fleet, observer);
-  for (std::uint32_t i = 0; i < fleet.servers(); ++i)
+  for (std::uint32_t i = 0; peers == nullptr && i < fleet.servers(); ++i)
     perfetto.add_replica(*replicas.deployments()[i], *replicas.executors()[i],
                          fmt::format("replica {} ({})", i, fleet.member_of(i).name));
   const proto::RunReport scheduled =

@@ -81,11 +81,14 @@ void PricedReplicas::add(const Deployment& deployment, std::uint32_t count,
               .row.fresh_decode == attention::FreshDecode::kEngines;
   std::vector<std::vector<std::shared_ptr<rank::RankModel>>> of_threads(fleet_.threads);
   for (std::uint32_t i = 0; i < count; ++i) {
-    auto& models = of_threads[fleet_.thread_of(to.size())];
-    if (models.empty() || remembers) models = deployment.make_models(here);
-    executors_.push_back(std::make_unique<rank::ModeledExecutor>(
-        rank::LocalRanks(deployment.ranks, 0, deployment.ranks.num_ranks(), models)));
-    to.push_back({&deployment.scheduler, executors_.back().get(), front_end, start});
+    std::unique_ptr<rank::ModeledExecutor>& executor = executors_.emplace_back();
+    if (fleet_.peers == nullptr || fleet_.peers->has(static_cast<std::uint32_t>(to.size()))) {
+      auto& models = of_threads[fleet_.thread_of(to.size())];
+      if (models.empty() || remembers) models = deployment.make_models(here);
+      executor = std::make_unique<rank::ModeledExecutor>(
+          rank::LocalRanks(deployment.ranks, 0, deployment.ranks.num_ranks(), models));
+    }
+    to.push_back({&deployment.scheduler, executor.get(), front_end, start});
     deployments_.push_back(&deployment);
   }
 }
@@ -102,9 +105,11 @@ std::vector<proto::RankReport> PricedReplicas::finish(rank::DeploymentExecutor* 
   // Ranks that compute have nothing to say of a run that ended before it began.
   if (peers == nullptr) return {told.mutable_ranks()->begin(), told.mutable_ranks()->end()};
   std::vector<proto::RunReport> heard;
-  for (const std::string& bytes : peers->exchange(told.SerializeAsString()))
-    heard.emplace_back().ParseFromString(bytes);
   std::vector<proto::RankReport> ranks;
+  for (const std::string& bytes : peers->exchange(told.SerializeAsString())) {
+    if (peers->process() > 0) return ranks;
+    heard.emplace_back().ParseFromString(bytes);
+  }
   std::vector<int> next(heard.size());
   for (std::uint32_t i = 0; i < deployments_.size(); ++i) {
     const std::uint32_t process = peers->owner_of(i);

@@ -64,10 +64,10 @@ class PricedReplicas {
   // `count` servers more, of another deployment behind a front end of its own; both must outlive it.
   void add(const Deployment& deployment, std::uint32_t count, const scheduler::FrontEndConfig& front_end);
   const scheduler::Fleet& fleet() const { return fleet_; }
-  // Those of its own.
+  // Those of its own; null: another process has it.
   std::span<const std::unique_ptr<rank::ModeledExecutor>> executors() const { return executors_; }
   // What the ranks of all replicas did, in their order; those of the first say `first()`, where it is given.
-  // As DeploymentExecutor::finish(), of all processes.
+  // As DeploymentExecutor::finish(), of all processes, for process 0.
   std::vector<proto::RankReport> finish(rank::DeploymentExecutor* first = nullptr) const;
   // What each replica is one of, in their order.
   std::span<const Deployment* const> deployments() const { return deployments_; }

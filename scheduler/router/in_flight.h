@@ -11,7 +11,8 @@ namespace tpsim::scheduler {
 
 class InFlight {
  public:
-  explicit InFlight(std::size_t replicas) : requests_(replicas), sessions_(replicas) {}
+  // `sessions`: they are counted, too.
+  InFlight(std::size_t replicas, bool sessions) : requests_(replicas), sessions_(sessions ? replicas : 0) {}
 
   std::span<const std::uint64_t> requests() const { return requests_; }
   // Conversations that some of them are of.
@@ -19,16 +20,17 @@ class InFlight {
   // `session`: of the request; 0: none.
   void add(std::size_t replica, std::uint32_t session) {
     ++requests_[replica];
-    if (session != 0) ++sessions_[replica][session];
+    if (session != 0 && !sessions_.empty()) ++sessions_[replica][session];
   }
   void remove(std::size_t replica, std::uint32_t session) {
     --requests_[replica];
+    if (sessions_.empty()) return;
     const auto found = sessions_[replica].find(session);
     if (found != sessions_[replica].end() && --found->second == 0) sessions_[replica].erase(found);
   }
   void clear(std::size_t replica) {
     requests_[replica] = 0;
-    sessions_[replica].clear();
+    if (!sessions_.empty()) sessions_[replica].clear();
   }
 
  private:

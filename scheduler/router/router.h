@@ -51,6 +51,10 @@ struct RouterConfig {
   std::uint64_t seed = 1;
   double first_token_seconds = 0;  // by which a client sees its first token later, with others by then
 
+  // Whether a replica's sessions are asked for.
+  bool counts_sessions() const {
+    return policy == RouterPolicy::kManual && assignment_mode == AssignmentMode::kMinGroup;
+  }
   // Whether loads differ too much.
   bool imbalanced(std::uint64_t least, std::uint64_t most) const {
     return most - least > balance_abs_threshold &&

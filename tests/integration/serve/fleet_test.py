@@ -128,6 +128,7 @@ class Fleet(ServerTest):
         self.assertEqual(sum(self.shares(server, "cached_tokens")[:3]), 3 * 1023)
         self.assertEqual(json.loads(server.ask("GET", "/workers")[1])["stats"],
                          {"prefill_count": 3, "decode_count": 2, "regular_count": 0})
+        self.assertNotIn("decode", server.info())  # to sglang.bench_serving a list of servers
         self.assertEqual(server.ask("POST", "/generate", {"input_ids": "none"})[0], 400)
         client = connect(server)  # who leaves in the middle of an answer
         client.sendall(request(generate(100000, stream=True)))
