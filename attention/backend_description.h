@@ -181,6 +181,7 @@ struct Selection {
   bool dual_chunk = false;          // dual_chunk_attention_config
   bool sparse = false;              // an indexer chooses the tokens (DeepSeek-V3.2, GLM-5)
   bool compressed = false;          // attends to compressed tokens (DeepSeek V4)
+  bool no_flashinfer = false;       // SGLang refuses it for the model's class (OLMo, EXAONE 4)
   bool block_sparse = false;        // an indexer chooses blocks of tokens in some layers (MiniMax M3)
   bool fp8_e4m3_named = false;      // by --kv-cache-dtype
   // KV heads that the config names, of a rank (ModelConfig.get_num_kv_heads); 0: not known.

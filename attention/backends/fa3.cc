@@ -195,6 +195,9 @@ extern const BackendDescription fa3 = {
             .beside_host_kernels = BesideHostKernels::kReplaced},
     .create = create_backend<Fa3Backend>,
     .chosen_for = [](const Selection& selection) -> std::string_view {
+      constexpr GpuGenerations kOlder = {GpuGeneration::kAmpere, GpuGeneration::kAda};
+      if (selection.no_flashinfer && kOlder.contains(selection.generation))
+        return "fa3 is SGLang's default from Ampere on for a class that may not have flashinfer";
       const bool tree = selection.spec_topk > 1 && selection.spec_topk_given;
       return selection.generation == GpuGeneration::kHopper && (selection.mla || !tree)
                  ? "Hopper with CUDA 12.3 or later: fa3 is SGLang's default for MHA and MLA models"

@@ -136,6 +136,7 @@ attention::Selection selection_of(const proto::HardwareProfile& hardware, const 
   selection.block_sparse = model.is_block_sparse();
   selection.sinks = model.attention_sinks;
   selection.dual_chunk = model.dual_chunk.enabled();
+  selection.no_flashinfer = model.facts.no_flashinfer;
   const bool short_conv = model.is_hybrid_linear() && model.linear.kind == rank::LinearKind::kShortConv;
   selection.linear_layers = model.is_hybrid_linear() && !short_conv;
   // Of the classes that SGLang looks at; LFM2-VL's is none.

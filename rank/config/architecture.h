@@ -72,6 +72,9 @@ struct ArchitectureFacts {
   // Transformers nor SGLang 0.5.23 has it (sglang/srt/configs, utils/hf_transformers), or has one that the
   // Transformers beside it refuses to read (Step 3.5's, of layers with other numbers of heads).
   bool remote_code = false;
+  // SGLang refuses FlashInfer's attention for the class (arg_groups/model_hook.py: OLMo 2 and 3, EXAONE 4
+  // with windows), and is at home with fa3 from Ampere on.
+  bool no_flashinfer = false;
   DraftHead draft_head = DraftHead::kNone;
   // What SGLang sets for the class where the flags say nothing: --max-running-requests (0: as for any other),
   // and --swa-full-tokens-ratio.

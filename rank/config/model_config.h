@@ -173,15 +173,15 @@ struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000;
   double factor = 1;
-  std::uint32_t original_max_position_embeddings = 0;  // tokens; 0: not said
-  double low_freq_factor = 1, high_freq_factor = 4;    // llama3
-  double beta_fast = 32, beta_slow = 1;                // yarn
-  double mscale = 0, mscale_all_dim = 0;               // yarn, DeepSeek; 0: not said
-  double attention_factor = 0;                         // yarn; 0: not said
-  bool truncate = true;                                // yarn: round the correction range (gpt-oss: no)
-  std::vector<double> short_factor, long_factor;       // longrope: of each pair, within that and beyond
-  double partial_rotary_factor = 1;                    // share of a head that is rotated
-  std::uint32_t head_dim = 0;                          // of its layers' heads; 0: the model's
+  std::uint32_t original_max_position_embeddings = 0;       // tokens; 0: not said
+  double low_freq_factor = 1, high_freq_factor = 4;         // llama3
+  double beta_fast = 32, beta_slow = 1;                     // yarn
+  double mscale = 0, mscale_all_dim = 0;                    // yarn, DeepSeek; 0: not said
+  double attention_factor = 0;                              // yarn; 0: not said
+  bool truncate = true;                                     // yarn: round the correction range (gpt-oss: no)
+  std::vector<double> short_factor = {}, long_factor = {};  // longrope: of each pair, within that and beyond
+  double partial_rotary_factor = 1;                         // share of a head that is rotated
+  std::uint32_t head_dim = 0;                               // of its layers' heads; 0: the model's
   bool interleaved = false;  // pairs of neighbours are rotated (DeepSeek), not halves
   // Qwen-VL: so many pairs of a head turn by time, by row and by column of an image's token; text has one
   // position for all three. All 0: there is one position. Interleaved: time, row and column take turns until
@@ -244,9 +244,11 @@ struct LayerConfig {
 struct TemperatureTuning {
   double floor_scale = 0;  // tokens; 0: none
   double attn_scale = 0;
+  // Ministral 3: so do those of all layers, by log(floor(position / floor_scale) + 1) * attn_scale + 1.
+  bool everywhere = false;
 
   double factor(std::uint32_t position) const {
-    return std::log(std::floor((position + 1.0) / floor_scale) + 1) * attn_scale + 1;
+    return std::log(std::floor((position + (everywhere ? 0.0 : 1.0)) / floor_scale) + 1) * attn_scale + 1;
   }
 };
 
@@ -265,6 +267,7 @@ struct TensorNames {
   std::string shared = "shared_experts.";  // in it; Llama 4, Qwen3-Next: "shared_expert."
   // Phi-3: qkv_proj and gate_up_proj are one tensor each, queries and gates first.
   bool fused_projections = false;
+  bool fused_qkv = false;      // qkv_proj alone is one (Ling)
   bool fused_gate_up = false;  // gate_up_proj alone is one (GLM-4, Granite)
   // InternLM2: queries, key and value of a KV head lie together, in wqkv.
   bool grouped_qkv = false;

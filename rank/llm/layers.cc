@@ -289,7 +289,7 @@ class List {
     if (!heads.keys_are_values)
       slices.push_back(
           head_rows("self_attn.v_proj", heads.num_kv_heads, mine.kv, heads.value_dim(), hidden_));
-    if (model_.names.fused_projections) fuse("self_attn.qkv_proj", slices);
+    if (model_.names.fused_projections || model_.names.fused_qkv) fuse("self_attn.qkv_proj", slices);
     if (model_.names.grouped_qkv) slices = grouped_slices(heads, mine);
     const std::uint32_t choosing = model_.is_block_sparse() ? model_.indexer.num_layers : 0;
     if (choosing > 0) add_block_indexer(slices);

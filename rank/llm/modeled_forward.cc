@@ -302,7 +302,8 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   }
   if (model_.residual_scale != 1) other(m * 2 * hidden, norms);
   if (model_.qk_l2_norm) other(m * 2 * (q + kv), rotated);
-  if (model_.temperature_tuning.floor_scale > 0) other(m * 2 * q, attended - rotated);
+  if (model_.temperature_tuning.floor_scale > 0)
+    other(m * 2 * q, model_.temperature_tuning.everywhere ? attended : attended - rotated);
   other(m * 4 * kv, attended);  // new keys and values into the pool
   if (model_.attn_output_gate || model_.head_gates)
     other(m * 3 * q, attended);  // outputs times sigmoid of the gates

@@ -165,7 +165,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
     if (late) norm(row + q_width, shape.num_kv_heads, weights.k_norm);
     if (chunks) scale(row, q_size, pass.query_scale(t));
     if (const TemperatureTuning& tuning = model_.temperature_tuning;
-        rope == LayerConfig::kNoRope && tuning.floor_scale > 0) {
+        (rope == LayerConfig::kNoRope || tuning.everywhere) && tuning.floor_scale > 0) {
       scale(row, q_size, static_cast<float>(tuning.factor(pass.position(t))));
     }
     for (std::uint32_t set = 0; set < (chunks ? 3U : 1U); ++set) {

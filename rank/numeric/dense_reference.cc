@@ -422,12 +422,13 @@ class Forward {
       }
       return rows;
     };
-    // Llama 4: where nothing rotates, queries far back grow.
+    // Llama 4, where nothing rotates, and Ministral 3: queries far back grow.
     const auto tuned = [&](Rows rows) {
       const TemperatureTuning& tuning = model_.temperature_tuning;
-      if (rotates || tuning.floor_scale == 0) return rows;
+      if ((rotates && !tuning.everywhere) || tuning.floor_scale == 0) return rows;
       for (std::size_t t = 0; t < rows.size(); ++t) {
-        const double turns = std::floor((static_cast<double>(t) + 1) / tuning.floor_scale);
+        const double turns =
+            std::floor((static_cast<double>(t) + (tuning.everywhere ? 0 : 1)) / tuning.floor_scale);
         for (double& value : rows[t]) value *= 1 + tuning.attn_scale * std::log1p(turns);
       }
       return rows;

@@ -285,7 +285,7 @@ MODELS = {
                          "topk_group": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": True, "rms_norm_eps": 1e-6,
                          **rope("default", partial_rotary_factor=0.5)},
              {"hub": "BailingMoeV2ForCausalLM",
-              "published": {"num_experts": 8, "num_shared_experts": 1, "rotary_dim": 4, "use_qkv_bias": False,
+              "published": {"n_routed_experts": None, "n_shared_experts": None, "num_experts": 8, "num_shared_experts": 1, "rotary_dim": 4, "use_qkv_bias": False,
                             "use_bias": False, "moe_router_enable_expert_bias": True}}),
     # Queries grow within the prompts.
     "ministral3": ("Ministral3", {**SMALL, "head_dim": 8, "rope_parameters": {

@@ -79,6 +79,13 @@ void read_bailing(const ConfigReader& config, ModelConfig& model) {
     model.qkv_bias = config.flag("use_qkv_bias", false) || config.flag("use_bias", false);
     model.o_bias = config.flag("use_bias", false);
     model.qk_norm = config.flag("use_qk_norm", false);
+    model.names.fused_qkv = true;
+    model.names.renamed = {{"model.embed_tokens", "model.word_embeddings"},
+                           {"self_attn.qkv_proj", "attention.query_key_value"},
+                           {"self_attn.o_proj", "attention.dense"},
+                           {"self_attn.q_norm", "attention.query_layernorm"},
+                           {"self_attn.k_norm", "attention.key_layernorm"},
+                           {"mlp.gate.e_score_correction_bias", "mlp.gate.expert_bias"}};
     read_layers(config, model);
     const double rotated = config.has("rotary_dim")
                                ? config.number("rotary_dim", 2, model.head_dim) / double(model.head_dim)
@@ -92,10 +99,9 @@ constexpr ArchitectureFacts kBailingFacts = {.data_parallel_attention = true,
                                              .deepep = true,
                                              .pipeline = true,
                                              .biased_grouped_topk = true,
-                                             .fp32_router = 1,
-                                             .priced_only = true};
+                                             .fp32_router = 1};
 constexpr ArchitectureFacts hybrid_of(ArchitectureFacts facts) {
-  facts.late_state_cache = true;
+  facts.late_state_cache = facts.priced_only = true;
   return facts;
 }
 constexpr std::array<Architecture, 3> kBailingArchitectures = {{

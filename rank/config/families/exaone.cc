@@ -46,6 +46,7 @@ void read_exaone(const ConfigReader& config, ModelConfig& model) {
   model.post_norms = !experts;
   model.qk_norm = true;
   const std::uint32_t pattern = config.has("sliding_window") ? read_pattern(config) : 0;
+  model.facts.no_flashinfer = pattern > 0;
   read_layers(config, model, [&](std::uint32_t layer) { return (layer + 1) % pattern != 0; });
   for (LayerConfig& layer : model.layers)
     if (pattern > 0 && layer.sliding_window == 0) layer.rope = LayerConfig::kNoRope;

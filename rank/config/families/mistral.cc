@@ -26,6 +26,17 @@ void read_mistral4(const ConfigReader& config, ModelConfig& model) {
                        {.scoring = ExpertScoring::kSoftmaxThenTopK, .normalize_weights = true});
 }
 
+// Ministral 3: queries grow beyond the original context.
+void read_growth(const ConfigReader& config, ModelConfig& model) {
+  if (!config.has("rope_parameters")) return;
+  const ConfigReader rope(config.json()["rope_parameters"], config.where() + ": rope parameters");
+  const double beta = rope.real("llama_4_scaling_beta", 0, 0, 1e3);
+  if (beta == 0) return;
+  model.temperature_tuning = {.floor_scale = double(rope.number("original_max_position_embeddings")),
+                              .attn_scale = beta,
+                              .everywhere = true};
+}
+
 void read_mistral(const ConfigReader& config, ModelConfig& model) {
   // The text model's, of a config that describes it apart.
   if (config.text("model_type", "") == "mistral4") {
@@ -34,11 +45,9 @@ void read_mistral(const ConfigReader& config, ModelConfig& model) {
   }
   model.qkv_bias = config.flag("attention_bias", false);
   model.activation = read_activation(config, "hidden_act", "silu");
-  // Ministral 3: queries far back grow, which no price hangs on.
-  if (config.has("rope_parameters") && config.json()["rope_parameters"].contains("llama_4_scaling_beta"))
-    model.facts.priced_only = true;
   read_layers(config, model, [](std::uint32_t) { return true; });
   read_rope(config, model);
+  read_growth(config, model);
 }
 
 constexpr std::array<Architecture, 3> kMistralArchitectures = {{

@@ -44,8 +44,9 @@ void read_olmo(const ConfigReader& config, ModelConfig& model) {
 }
 
 constexpr std::array<Architecture, 3> kOlmoArchitectures = {{
-    {.name = "Olmo2ForCausalLM"},
-    {.name = "Olmo3ForCausalLM"},  // served by the class of Olmo2 (configs/olmo3.py)
+    {.name = "Olmo2ForCausalLM", .facts = {.no_flashinfer = true}},
+    {.name = "Olmo3ForCausalLM",
+     .facts = {.no_flashinfer = true}},  // served by the class of Olmo2 (configs/olmo3.py)
     {.name = "OlmoeForCausalLM"},
 }};
 

@@ -24,7 +24,7 @@ from mpi_environment import MPI_ENVIRONMENT  # noqa: E402
 BACKENDS = ("fa3", "flashinfer", "triton", "torch_native")
 # Others' layers but for a few switches, which make no difference to backends, layouts and schedules.
 KIN = ("afmoe", "arcee", "chatglm", "cohere", "cohere2", "exaone", "exaone-moe", "exaone4", "gemma", "glm4", "granite",
-       "granite-hybrid", "granite-moe", "internlm2", "mimo-v2", "olmo2", "olmo3", "olmoe", "phi3-longrope", "qwen2-moe",
+       "granite-hybrid", "granite-moe", "internlm2", "ling", "mimo-v2", "ministral3", "olmo2", "olmo3", "olmoe", "phi3-longrope", "qwen2-moe",
        "stablelm", "starcoder2")
 
 

@@ -62,6 +62,9 @@ const Choice kChoices[] = {
     // LFM2.
     {{.generation = kHopper, .short_convolutions = true}, "fa3"},
     {{.generation = kBlackwell, .short_convolutions = true}, "flashinfer"},
+    // OLMo, EXAONE 4.
+    {{.generation = kAmpere, .sliding_window = true, .no_flashinfer = true}, "fa3"},
+    {{.generation = kHopper, .sliding_window = true, .no_flashinfer = true}, "fa3"},
     // MiniMax M3.
     {{.generation = kHopper, .block_sparse = true}, "fa3"},
     {{.generation = kBlackwell, .block_sparse = true}, "fa4"},

@@ -184,6 +184,7 @@ TEST(MimoV2, ProjectionsAreInterleavedForSomeRanks) {
   const ModelConfig model = load_model_config("XiaomiMiMo/MiMo-V2.5");
   EXPECT_THAT(refusal([&] { make_shard(model, 8, 0); }), HasSubstr("--dp-size 2"));
   EXPECT_EQ(model.swa_pool_window, 128U);
+  EXPECT_EQ(model.layers[1].sliding_window, 129U);  // that many tokens, and the query
   const Shard shard = make_shard(model, 4, 0);
   // 16 queries and 1 key of 192 elements and a value of 128; the way back from 16 values.
   const std::vector<WeightSpec> weights = weight_list(model, shard);

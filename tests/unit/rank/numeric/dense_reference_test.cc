@@ -125,7 +125,9 @@ TEST(GoldenModels, ThereIsOneOfEachArchitecture) {
                              "AfmoeForCausalLM",
                              "StableLmForCausalLM",
                              "Starcoder2ForCausalLM",
-                             "MiMoV2FlashForCausalLM"}) {
+                             "MiMoV2FlashForCausalLM",
+                             "BailingMoeV2ForCausalLM",
+                             "Ministral3ForCausalLM"}) {
     EXPECT_NE(std::find(seen.begin(), seen.end(), wanted), seen.end()) << wanted;
   }
 }
