@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "attention/selection/registry.h"
@@ -161,6 +163,11 @@ void select_for_flags(const ServerArgs& args, const rank::ModelConfig& model,
 
 }  // namespace
 
+bool release_lacks(const ServerArgs& args, const std::string& backend) {
+  return args.sglang_release.name == scheduler::default_release().name &&
+         attention::find_backend(backend, "--attention-backend").row.dropped;
+}
+
 PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const std::string& flag,
                        const proto::HardwareProfile& hardware, const rank::ModelConfig& model) {
   attention::Selection selection = selection_of(hardware, model);
@@ -203,6 +210,10 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
   choice.profiled_qwen3_vl = takes_profiled_qwen3_vl(args, hardware, model);
   choice.backends = canonical(compared != nullptr ? *compared : named_backends(args, selection, choice.notes),
                               prefill_flag, decode_flag);
+  for (const std::string& backend : std::set{choice.backends.prefill, choice.backends.decode})
+    if (release_lacks(args, backend))
+      say(choice.warnings, "SGLang {} has {} no more and refuses its name; --sglang-version 0.5.12 has it",
+          args.sglang_release.name, backend);
   if (compared == nullptr && !args.attention_backend && !args.decode_attention_backend &&
       choice.profiled_qwen3_vl) {
     const auto profiled = std::ranges::find_if(attention::backend_list(), [](const auto* backend) {

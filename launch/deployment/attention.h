@@ -67,5 +67,7 @@ struct PairVerdict {
 };
 PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const std::string& flag,
                        const proto::HardwareProfile& hardware, const rank::ModelConfig& model);
+// Whether the release asked for dropped a backend that earlier ones have.
+bool release_lacks(const ServerArgs& args, const std::string& backend);
 
 }  // namespace tpsim::launch

@@ -9,10 +9,9 @@
 #include <string_view>
 #include <utility>
 
-#include "attention/selection/registry.h"
+#include "launch/deployment/attention.h"
 #include "proto/base/error.h"
 #include "rank/config/model_config.h"
-#include "scheduler/releases/sglang_release.h"
 
 namespace tpsim::launch {
 namespace {
@@ -125,12 +124,9 @@ void note_values(const std::map<std::string, std::string>& values, proto::Sweep&
 
 // Leaves out what the release that launch commands are for has no more.
 void leave_out_dropped(const ServerArgs& args, std::vector<BackendPair>& pairs) {
-  if (args.sglang_release.name != scheduler::default_release().name) return;
-  const auto dropped = [](const std::string& name) {
-    return attention::find_backend(name, "--attention-backends").row.dropped;
-  };
-  std::erase_if(pairs,
-                [&](const BackendPair& pair) { return dropped(pair.prefill) || dropped(pair.decode); });
+  std::erase_if(pairs, [&](const BackendPair& pair) {
+    return release_lacks(args, pair.prefill) || release_lacks(args, pair.decode);
+  });
   if (pairs.empty())
     throw_user_error(
         "--model-path {}: SGLang {} has no attention backend for it; say --sglang-version 0.5.12",

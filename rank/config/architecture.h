@@ -41,6 +41,7 @@ struct ArchitectureFacts {
   // So are its norms and what turns queries and keys (Gemma3RMSNorm, apply_rotary_pos_emb of
   // models/gemma3_causal.py).
   bool torch_norms = false;
+  bool residual_norm_kernels = false;  // … but for those of the residual (gemma3_norms_are_kernels)
   // The router multiplies in fp32 (its gate's forward()), in releases whose ReleaseRules::fp32_routers is as
   // large; 0: never.
   std::uint8_t fp32_router = 0;

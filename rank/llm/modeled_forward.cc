@@ -258,6 +258,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   // Add and rmsnorm, twice a layer; with several ranks to a data-parallel rank the second one runs on the
   // gathered sum.
   const double norms = 2 * layers - model_.num_bare_layers;
+  const bool torch_norms = model_.facts.torch_norms && !model_.facts.residual_norm_kernels;
   const bool norm_behind_gather = layout.dp_size > 1 && layout.attn_tp_size() > 1;
   if (norm_behind_gather) {
     other(m * 4 * hidden, layers);
@@ -273,8 +274,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     other(m * 2 * hidden, norms);
   } else {
     // 3: the sum alone, its norms are kernels of their own. In parallel one norm, and two sums.
-    other(m * (model_.facts.torch_norms || !model_.pre_norms || model_.parallel_block ? 3 : 4) * hidden,
-          norms);
+    other(m * (torch_norms || !model_.pre_norms || model_.parallel_block ? 3 : 4) * hidden, norms);
     if (model_.parallel_block) other(m * 2 * hidden, layers);
   }
   if (const double copied = communication.copied_elements(rows); copied > 0) other(copied, layers);
@@ -283,6 +283,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
       double(std::count_if(model_.layers.begin(), model_.layers.end(), [](const LayerConfig& layer) {
         return !layer.linear && layer.rope != LayerConfig::kNoRope;
       }));
+  if (model_.post_norms && !torch_norms) other(m * 2 * hidden, 2 * layers);
   if (model_.facts.torch_norms) {
     const auto torch_norm = [&](double elements, double times) {
       KernelCost cost = costs_.elementwise(kTorchNormElements * elements * kElement);
@@ -290,12 +291,11 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
       cost.launches = kTorchNormKernels;
       add(&Dense::other, cost, times);
     };
-    torch_norm(m * hidden, 4 * layers);
+    if (torch_norms) torch_norm(m * hidden, 4 * layers);
     torch_norm(m * q, attended);
     torch_norm(m * kv, attended);
     other(m * kTorchRotationElements / kTorchRotations * (q + kv), kTorchRotations * rotated);
   } else {
-    if (model_.post_norms) other(m * 2 * hidden, 2 * layers);
     // Dual chunk attention rotates every query in five ways (DualChunkRotaryEmbedding).
     other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), rotated);  // rope
     if (model_.qk_norm) other(m * 2 * (q + kv), attended);                           // q and k norm

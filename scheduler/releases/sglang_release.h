@@ -195,6 +195,9 @@ struct ReleaseRules {
   std::uint8_t serial_states = 0;
   // FlashInfer's kernels prefill gated delta-net layers by default where they can.
   bool flashinfer_prefills_delta_nets = false;
+  // Gemma 3's norms of the residual are kernels, two of them with its sums; those of queries and keys stay
+  // PyTorch's.
+  bool gemma3_norms_are_kernels = false;
 };
 
 struct SglangRelease {
