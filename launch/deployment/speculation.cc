@@ -225,6 +225,8 @@ void refuse_what_cannot_be(const ServerArgs& args, const rank::ModelConfig& mode
       args.sglang_release.rules.heads_mix_chunks)
     throw_user_error(
         "--enable-mixed-chunk: with {} and data-parallel attention it is not simulated; leave it out", flag);
+  if (model.is_compressed() && algorithm != "EAGLE")  // arg_groups/deepseek_v4_hook.py:149 of 0.5.23
+    throw_user_error("{}: SGLang refuses it for {}, whose own head it takes as EAGLE", flag, model.name);
   if (model.facts.draft_head != rank::DraftHead::kNone)
     throw_user_error("--model-path: {} is a head that drafts; name it by --speculative-draft-model-path",
                      model.architecture);

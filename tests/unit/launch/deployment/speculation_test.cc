@@ -175,6 +175,7 @@ TEST_F(Speculating, WhatCannotBeIsRefused) {
   EXPECT_THAT(refused("kimi-k2", "h200-sxm",
                       {"--tp", "16", "--speculative-algorithm", "NEXTN", "--speculative-accept-rates", "1"}),
               HasSubstr("brings no layer that drafts"));
+  EXPECT_THAT(refused("deepseek-v4-flash", "b200", with(nextn_, {"--tp", "4"})), HasSubstr("takes as EAGLE"));
   EXPECT_THAT(refused("deepseek-v3.2", "h200-sxm", with(ngram_, {"--tp", "8"})),
               HasSubstr("nsa verifies chains of drafts only"));
   EXPECT_THAT(
