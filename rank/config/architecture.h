@@ -42,6 +42,7 @@ struct ArchitectureFacts {
   // models/gemma3_causal.py).
   bool torch_norms = false;
   bool residual_norm_kernels = false;  // … but for those of the residual (gemma3_norms_are_kernels)
+  bool compiles_rotation = false;      // … and what turns, in prefill, too (prefill_pieces_are_breakable)
   // The router multiplies in fp32 (its gate's forward()), in releases whose ReleaseRules::fp32_routers is as
   // large; 0: never.
   std::uint8_t fp32_router = 0;

@@ -43,7 +43,8 @@ constexpr double kBlockProductIssued = 2.4;
 // A norm by ten of PyTorch's kernels in fp32, and a rotation by four in place of one, profiled in a server of
 // gemma-3-12b (SGLang 0.5.12, H200): with 16 rows a norm takes 20 us, 7 of them the mean; 14 more than one
 // kernel would is what steps of 1, 16 and 64 requests show. Elements that they move for one of their input:
-// with 8,000 rows.
+// with 8,000 rows. The rotation is compiled by itself, a kernel each for queries and keys, but within
+// torch.compile's pieces of prefill.
 constexpr std::uint32_t kTorchNormKernels = 10;
 constexpr double kTorchNormSeconds = 14e-6, kTorchNormElements = 27;
 constexpr double kTorchRotations = 4, kTorchRotationElements = 35;
@@ -294,7 +295,10 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     if (torch_norms) torch_norm(m * hidden, 4 * layers);
     torch_norm(m * q, attended);
     torch_norm(m * kv, attended);
-    other(m * kTorchRotationElements / kTorchRotations * (q + kv), kTorchRotations * rotated);
+    if (model_.facts.compiles_rotation)
+      other(m * (q + kv), 2 * rotated);
+    else
+      other(m * kTorchRotationElements / kTorchRotations * (q + kv), kTorchRotations * rotated);
   } else {
     // Dual chunk attention rotates every query in five ways (DualChunkRotaryEmbedding).
     other(m * (2 * (q + kv) + (model_.dual_chunk.enabled() ? 4 * q : 0)), rotated);  // rope

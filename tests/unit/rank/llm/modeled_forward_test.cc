@@ -222,7 +222,7 @@ TEST_F(ModeledForwardTest, ThePowerLimitSlowsLongPassesOfProducts) {
 TEST_F(ModeledForwardTest, NormsOfGemma3BecameKernels) {
   const auto token = [&](bool kernels) {
     config_ = load_model_config("gemma-3-12b");
-    config_.facts.residual_norm_kernels = kernels;
+    config_.facts.residual_norm_kernels = config_.facts.compiles_rotation = kernels;
     shard_ = make_shard(config_, 1, 0);
     ModeledForward forward(config_, profile_, shard_, std::make_unique<FakeBackend>(&calls_),
                            {.cuda_graph_bs = {1}});
