@@ -93,7 +93,8 @@ struct BackendRow {
   GpuGenerations generations{};
   GpuGenerations mla_generations{};  // of the MLA form, where they are others; empty: the same
   bool prefill_only = false;
-  bool dropped = false;  // SGLang 0.5.12 has it, 0.5.23 no more (arg_groups/choices.py)
+  bool excluded = false;  // from models of which Selection::no_flashinfer holds
+  bool dropped = false;   // SGLang 0.5.12 has it, 0.5.23 no more (arg_groups/choices.py)
   bool supports_cuda_graph = true;
 
   bool has_mha = false;

@@ -267,6 +267,7 @@ extern const BackendDescription flashinfer = {
          .mla_place = 1,
          .generations = {GpuGeneration::kAmpere, GpuGeneration::kAda, GpuGeneration::kHopper,
                          GpuGeneration::kBlackwell, GpuGeneration::kBlackwellSm120},
+         .excluded = true,
          .has_mha = true,
          .mha_fp8 = Support::kYes,
          .mha_spec = Support::kYes,

@@ -129,8 +129,7 @@ void AttentionLayer::project_heads(const Pass& pass, std::uint32_t layer, const 
       if (weight.empty()) return;
       for (std::uint32_t h = 0; h < count; ++h) {
         float* const head = heads + std::size_t{h} * dim;
-        // Each head has weights of its own where there are as many.
-        const float* const own = weight.data() + (weight.size() > dim ? std::size_t{h} * dim : 0);
+        const float* const own = weight.data() + (model_.qk_norm_by_head ? std::size_t{h} * dim : 0);
         if (model_.layer_norms)
           layer_norm(head, dim, own, nullptr, eps, head);
         else
