@@ -35,8 +35,7 @@ constexpr Need kNeeds[] = {
      "takes heads of at most 256 elements, and this model's are wider"},
     {&Selection::narrow_values, [](const BackendRow& row, const Selection&) { return row.narrow_values; },
      "takes values as wide as keys only, and this model's are narrower"},
-    {&Selection::no_flashinfer,
-     [](const BackendRow& row, const Selection&) { return !row.excluded; },
+    {&Selection::no_flashinfer, [](const BackendRow& row, const Selection&) { return !row.excluded; },
      "is refused by SGLang for this model's class"},
     {&Selection::linear_layers,
      [](const BackendRow& row, const Selection& selection) {
