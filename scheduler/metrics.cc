@@ -17,7 +17,8 @@ namespace tpsim::scheduler {
 namespace {
 
 constexpr double kMilli = 1e3;
-constexpr double kUnits = 0x1p60;  // of WeightedSamples::Fixed
+// Of WeightedSamples::Fixed; of squares, which have to hold 2^36 samples of 2^23 seconds.
+constexpr double kUnits = 0x1p60, kSquareUnits = 0x1p44;
 
 // Of a sum in such units.
 double mean_of(__int128 sum, std::uint64_t count) {
@@ -131,13 +132,13 @@ void RunMetrics::write(double end, const PassMetrics& passes, WeightedSamples& i
 }
 
 WeightedSamples::Fixed WeightedSamples::Moments::add(double value, std::uint64_t weight) {
-  const auto fixed = [weight](double of) {
-    return static_cast<Fixed>(of * kUnits + (of < 0 ? -0.5 : 0.5)) * static_cast<Fixed>(weight);
+  const auto fixed = [weight](double of, double units) {
+    return static_cast<Fixed>(of * units + (of < 0 ? -0.5 : 0.5)) * static_cast<Fixed>(weight);
   };
-  const Fixed added = fixed(value);
+  const Fixed added = fixed(value, kUnits);
   count += weight;
   sum += added;
-  squares += fixed(value * value);
+  squares += fixed(value * value, kSquareUnits);
   return added;
 }
 
@@ -240,9 +241,11 @@ void WeightedSamples::seal() {
 double WeightedSamples::stddev() const {
   if (count_ == 0) return 0;
   if (compressed()) {  // of a small difference
-    const auto mean = [this](Fixed sum) { return static_cast<long double>(sum) / kUnits / count_; };
-    const long double of = mean(moments_.sum);
-    return std::sqrt(std::max(0.0, static_cast<double>(mean(moments_.squares) - of * of)));
+    const auto mean = [this](Fixed sum, double units) {
+      return static_cast<long double>(sum) / units / count_;
+    };
+    const long double of = mean(moments_.sum, kUnits);
+    return std::sqrt(std::max(0.0, static_cast<double>(mean(moments_.squares, kSquareUnits) - of * of)));
   }
   double sum = 0;
   for (const Group& group : groups_) {

@@ -29,7 +29,7 @@ class alignas(64) WeightedSamples {  // threads have neighbours
   // `most_groups`: that are kept before they are compressed.
   explicit WeightedSamples(std::size_t most_groups = kMostGroups) : most_groups_(most_groups) {}
 
-  // REQUIRES: value is finite, and below 2^17 where there are many; count > 0.
+  // REQUIRES: value is finite, and below 2^23 where there are many; count > 0.
   void add(double value, std::uint64_t count) {
     if (!groups_.empty() && groups_.back().value == value) {
       groups_.back().count += count;
@@ -64,7 +64,7 @@ class alignas(64) WeightedSamples {  // threads have neighbours
     double value;
     std::uint64_t count;
   };
-  using Fixed = __int128;  // in units of 2^-60
+  using Fixed = __int128;  // in units of 2^-60, squares of 2^-44
   // Of the samples that are in buckets_: whole numbers, whose sums have no order.
   struct Moments {
     Fixed sum = 0, squares = 0;

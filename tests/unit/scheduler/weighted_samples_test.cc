@@ -142,6 +142,26 @@ TEST(WeightedSamples, CompressedOnesKeepMeansAndAreWithinTheirErrorElsewhere) {
   }
 }
 
+// A load that is never served in time: billions of samples of weeks.
+TEST(WeightedSamples, HoldWeeks) {
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> draw(0, 8e6);
+  WeightedSamples samples(1024);
+  double sum = 0, squares = 0;
+  constexpr int kValues = 5000;
+  for (int i = 0; i < kValues; ++i) {
+    const double value = draw(random);
+    samples.add(value, 1U << 20);
+    sum += value;
+    squares += value * value;
+  }
+  samples.seal();
+  ASSERT_TRUE(samples.compressed());
+  const double mean = sum / kValues;
+  EXPECT_NEAR(samples.mean() / mean, 1, 1e-12);
+  EXPECT_NEAR(samples.stddev() / std::sqrt(squares / kValues - mean * mean), 1, 1e-9);
+}
+
 // Shared out and put together again, in any order: the same to the last digit, compressed or not.
 TEST(WeightedSamples, HaveNoOrder) {
   std::mt19937_64 random(6);
