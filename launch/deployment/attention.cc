@@ -164,7 +164,7 @@ void select_for_flags(const ServerArgs& args, const rank::ModelConfig& model,
 }  // namespace
 
 bool release_lacks(const ServerArgs& args, const std::string& backend) {
-  return args.sglang_release.name == scheduler::default_release().name &&
+  return args.sglang_release.rules.refuses_dropped_backends &&
          attention::find_backend(backend, "--attention-backend").row.dropped;
 }
 

@@ -198,6 +198,8 @@ struct ReleaseRules {
   // Gemma 3's norms of the residual are kernels, two of them with its sums; those of queries and keys stay
   // PyTorch's.
   bool gemma3_norms_are_kernels = false;
+  // Attention backends that were dropped (attention::BackendRow::dropped) are no choices of its parser.
+  bool refuses_dropped_backends = false;
 };
 
 struct SglangRelease {
