@@ -124,7 +124,10 @@ void FleetRun::on_finished(const RequestRecord& of_server, const char* because) 
   if (records()) recorder_.on_finished(record);
   if (!elastic()) return;
   flights_.erase(record.id);
-  if (record.state == RequestState::kCompleted) elastic_->on_success(worker, record.finish_time);
+  if (record.state == RequestState::kCompleted) {
+    elastic_->on_success(worker, record.finish_time);
+    elastic_->on_answer(worker, record.finish_time, offer_.goodput.needed_by(record));
+  }
   if (!busy(worker)) elastic_->on_idle(worker, record.finish_time);
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -38,6 +39,7 @@ void FleetRun::lose(const Req& req, double time, bool begun) {
   const Flights::Flight flight = flights_.at(req.id);
   flights_.erase(req.id);
   elastic_->on_lost(begun);
+  if (begun) elastic_->on_answer(flight.replica, time, std::numeric_limits<double>::infinity());
   RequestRecord record = record_of(req, RequestState::kFailed, time, flight.replica);
   record.arrival_time = flight.first.time;
   recorder_.on_finished(record);

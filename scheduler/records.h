@@ -1,6 +1,7 @@
 // What a run tells its observer: one record per finished request and one per step.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -66,6 +67,15 @@ struct ServiceLevels {
   std::optional<double> e2e_ms{};
 
   bool any() const { return ttft_ms || tpot_ms || e2e_ms; }
+
+  // The largest share of a level that a completed request needed: at most 1 where it is within all of them.
+  double needed_by(const RequestRecord& record) const {
+    const auto needs = [](double seconds, const std::optional<double>& ms) {
+      return ms ? seconds * 1e3 / *ms : 0;
+    };
+    return std::max(
+        {needs(record.ttft(), ttft_ms), needs(record.tpot(), tpot_ms), needs(record.e2e_latency(), e2e_ms)});
+  }
 
   // Whether a request was completed and within every level. A single token has no time per output token and
   // is within any.

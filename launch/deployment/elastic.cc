@@ -5,14 +5,17 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 
 namespace tpsim::launch {
 scheduler::ElasticConfig resolve_elastic(const ServerArgs& args, std::uint32_t replicas,
-                                         std::uint32_t initial) {
-  const std::string_view given = args.elastic.given();
+                                         std::vector<scheduler::AutoscaleConfig> autoscale) {
+  const std::string_view given =
+      args.elastic.given().empty() && !autoscale.empty() ? "--autoscale-target" : args.elastic.given();
   scheduler::ElasticConfig config = args.elastic.config;
   if (given.empty()) return {};
   const auto refuse = [given](std::string_view what, std::string_view instead) {
@@ -26,11 +29,7 @@ scheduler::ElasticConfig resolve_elastic(const ServerArgs& args, std::uint32_t r
   };
   for (const auto& failure : config.failures) check("--replica-failure", failure.replica);
   for (const auto& slowdown : config.slowdowns) check("--replica-slowdown", slowdown.replica);
-  scheduler::AutoscaleConfig& autoscale = config.autoscale;
-  if (autoscale.most > 0 && (initial < autoscale.least || initial > autoscale.most))
-    throw_user_error("--autoscale {}..{}: --dp-size {} lies outside of it; begin with as many as it may have",
-                     autoscale.least, autoscale.most, initial);
-  autoscale.initial = initial;
+  config.autoscale = std::move(autoscale);
   config.seed = args.random_seed;
   if (args.elastic.disable_retries) config.retry.max_retries = 1;
   if (args.elastic.disable_circuit_breaker) config.breaker.failure_threshold = UINT32_MAX;
@@ -43,12 +42,16 @@ void write_elastic(const scheduler::ElasticConfig& elastic, Rows& rows) {
   if (elastic.mtbf > 0) rows["replica_failure_mtbf"] = format_real(elastic.mtbf);
   if (!elastic.failures.empty()) rows["replica_failures"] = std::to_string(elastic.failures.size());
   if (!elastic.slowdowns.empty()) rows["replica_slowdowns"] = std::to_string(elastic.slowdowns.size());
-  const scheduler::AutoscaleConfig& autoscale = elastic.autoscale;
-  if (autoscale.most == 0) return;
-  rows["autoscale"] = fmt::format("{}..{}", autoscale.least, autoscale.most);
-  rows["autoscale_target"] =
-      fmt::format("{}:{}", autoscale.metric == scheduler::AutoscaleMetric::kQueue ? "queue" : "kv",
-                  format_real(autoscale.target));
+  if (elastic.autoscale.empty()) return;
+  std::string ranges;
+  for (const scheduler::AutoscaleConfig& each : elastic.autoscale)
+    ranges += fmt::format("{}{}{}{}..{}", ranges.empty() ? "" : ", ", each.name,
+                          each.name.empty() ? "" : ": ", each.least, each.most);
+  rows["autoscale"] = ranges;
+  const scheduler::AutoscaleConfig& rule = elastic.autoscale.front();
+  const bool slo = rule.metric == scheduler::AutoscaleMetric::kSlo;
+  const char* const name = rule.metric == scheduler::AutoscaleMetric::kQueue ? "queue" : slo ? "slo" : "kv";
+  rows["autoscale_target"] = fmt::format("{}:{}", name, format_real(slo ? rule.share : rule.target));
 }
 
 }  // namespace tpsim::launch

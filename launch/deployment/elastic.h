@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "launch/deployment/subject.h"
 #include "launch/flags/elastic_flags.h"
@@ -10,10 +11,10 @@
 
 namespace tpsim::launch {
 
-// Of `replicas` behind a router, `initial` of them up when the run begins; not enabled() where no flag asks.
+// Of `replicas` behind a router, some of which come and go; not enabled() where no flag asks.
 // Throws UserError for replicas that are not there, and for what is not simulated with it.
 scheduler::ElasticConfig resolve_elastic(const ServerArgs& args, std::uint32_t replicas,
-                                         std::uint32_t initial);
+                                         std::vector<scheduler::AutoscaleConfig> autoscale);
 
 // What the report says of it.
 void write_elastic(const scheduler::ElasticConfig& elastic, Rows& rows);

@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "launch/deployment/elastic.h"
 #include "proto/base/error.h"
@@ -75,7 +77,16 @@ RouterChoice resolve_router(const ServerArgs& args) {
         "{}: is of replicas behind SGLang's router: give --router-policy, and --dp-size without "
         "--enable-dp-attention",
         elastic);
-  if (args.elastic.config.autoscale.most > 0) out.replicas = args.elastic.config.autoscale.most;
+  std::vector<scheduler::AutoscaleConfig> autoscale;
+  if (args.elastic.autoscale.most > 0) {
+    scheduler::AutoscaleConfig& scaled = autoscale.emplace_back(args.elastic.autoscale);
+    if (initial < scaled.least || initial > scaled.most)
+      throw_user_error(
+          "--autoscale {}..{}: --dp-size {} lies outside of it; begin with as many as it may have",
+          scaled.least, scaled.most, initial);
+    scaled.initial = initial;
+    out.replicas = scaled.most;
+  }
   if (out.replicas == 1) {
     if (!router.given().empty())
       throw_user_error("{}: needs replicas to choose from: --dp-size above 1, without --enable-dp-attention",
@@ -87,7 +98,7 @@ RouterChoice resolve_router(const ServerArgs& args) {
   scheduler::RouterConfig& config = out.config = router_config(args, {});
   if (routed) {
     config.first_token_seconds = kFirstTokenSeconds;
-    out.elastic = resolve_elastic(args, out.replicas, initial);
+    out.elastic = resolve_elastic(args, out.replicas, std::move(autoscale));
     out.startup_seconds = args.elastic.startup_seconds;
   } else {
     config.policy = controller_policy(args.parallel.load_balance);

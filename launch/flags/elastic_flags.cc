@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "launch/cli/flag_values.h"
@@ -66,30 +67,24 @@ FlagSet::ReadValue slowdowns(std::vector<scheduler::ReplicaSlowdown>& out) {
   };
 }
 
-FlagSet::ReadValue range_of_replicas(scheduler::AutoscaleConfig& out) {
-  return [&out](std::string_view flag, const std::string& value) {
-    const auto parts = halves(value, "..");
-    if (!parts) throw_user_error("{} {}: must be MIN..MAX replicas, as in 1..4", flag, value);
-    out.least = static_cast<std::uint32_t>(parse_count(flag, parts->first, 1, kMostReplicas));
-    out.most = static_cast<std::uint32_t>(parse_count(flag, parts->second, 1, kMostReplicas));
-    if (out.most < out.least) throw_user_error("{} {}: MAX is below MIN; give them as in 1..4", flag, value);
-  };
-}
-
 FlagSet::ReadValue target(ElasticArgs& args) {
   return [&args](std::string_view flag, const std::string& value) {
     const auto parts = halves(value, ":");
-    scheduler::AutoscaleConfig& out = args.config.autoscale;
+    scheduler::AutoscaleConfig& out = args.autoscale;
     if (parts && parts->first == "queue") {
       out.metric = scheduler::AutoscaleMetric::kQueue;
       out.target = parse_real(flag, parts->second, 0, false, 1e9, true);
     } else if (parts && parts->first == "kv") {
       out.metric = scheduler::AutoscaleMetric::kKv;
       out.target = parse_real(flag, parts->second, 0, false, 1, true);
+    } else if (parts && parts->first == "slo") {
+      out.metric = scheduler::AutoscaleMetric::kSlo;
+      out.target = 1;
+      out.share = parse_real(flag, parts->second, 0, false, 1, true);
     } else {
       throw_user_error(
-          "{} {}: must be queue:N, requests of a replica, or kv:SHARE of its KV pool, as in queue:8 or "
-          "kv:0.8",
+          "{} {}: must be queue:N, requests of a replica, kv:SHARE of its KV pool, or slo:SHARE of requests "
+          "within --slo, as in queue:8, kv:0.8 or slo:0.99",
           flag, value);
     }
     args.autoscale_target = true;
@@ -126,15 +121,21 @@ void declare_elastic(FlagSet& flags, ElasticArgs& args) {
   flags.add_value(
       "--autoscale", "MIN..MAX",
       "replicas, as Kubernetes' horizontal pod autoscaler would have them; --dp-size of them at the "
-      "beginning",
-      range_of_replicas(config.autoscale));
+      "beginning (of a --fleet: autoscale beside count in the file)",
+      [&args](std::string_view flag, const std::string& value) {
+        std::tie(args.autoscale.least, args.autoscale.most) = parse_replica_range(flag, value);
+      });
   flags.add_value("--autoscale-target", "METRIC:VALUE",
-                  "of a replica on average: queue:8 requests, or kv:0.8 of its KV pool", target(args));
+                  "of a replica on average: queue:8 requests, or kv:0.8 of its KV pool; or slo:0.99 of the "
+                  "requests that ended lately within --slo",
+                  target(args));
   flags.add_value("--autoscale-interval-secs", "S", "between two looks at it (default 15)",
-                  real(config.autoscale.interval, 0.1, true, kMostSeconds, true));
+                  real(args.autoscale.interval, 0.1, true, kMostSeconds, true));
   flags.add_value("--autoscale-scale-down-window-secs", "S",
                   "whose largest number of replicas counts before some are taken away (default 300)",
-                  real(config.autoscale.scale_down_window, 0, true, kMostSeconds, true));
+                  real(args.autoscale.scale_down_window, 0, true, kMostSeconds, true));
+  flags.add_value("--autoscale-slo-window-secs", "S", "in which requests ended lately (default 60)",
+                  real(args.autoscale.window, 0.1, true, kMostSeconds, true));
   const auto of_router = [&](const std::string& name, const char* unit, const char* help,
                              FlagSet::ReadValue read) {
     flags.add_value(name, unit, help,
@@ -177,20 +178,38 @@ std::string_view ElasticArgs::given() const {
   if (!config.failures.empty()) return "--replica-failure";
   if (config.mtbf > 0) return "--replica-failure-mtbf";
   if (!config.slowdowns.empty()) return "--replica-slowdown";
-  return config.autoscale.most > 0 ? "--autoscale" : "";
+  return autoscale.most > 0 ? "--autoscale" : "";
+}
+
+std::pair<std::uint32_t, std::uint32_t> parse_replica_range(std::string_view what, const std::string& value) {
+  const auto parts = halves(value, "..");
+  if (!parts) throw_user_error("{} {}: must be MIN..MAX replicas, as in 1..4", what, value);
+  const auto least = static_cast<std::uint32_t>(parse_count(what, parts->first, 1, kMostReplicas));
+  const auto most = static_cast<std::uint32_t>(parse_count(what, parts->second, 1, kMostReplicas));
+  if (most < least) throw_user_error("{} {}: MAX is below MIN; give them as in 1..4", what, value);
+  return {least, most};
+}
+
+void check_autoscale(const ElasticArgs& args, bool scales, std::string_view range, bool levels) {
+  const scheduler::AutoscaleConfig plain;
+  const scheduler::AutoscaleConfig& autoscale = args.autoscale;
+  const bool slo = autoscale.metric == scheduler::AutoscaleMetric::kSlo;
+  if (scales && !args.autoscale_target)
+    throw_user_error("{}: needs --autoscale-target, as in queue:8, kv:0.8 or slo:0.99", range);
+  if (!scales && (args.autoscale_target || autoscale.interval != plain.interval ||
+                  autoscale.scale_down_window != plain.scale_down_window))
+    throw_user_error("--autoscale-target: needs {}, MIN..MAX replicas", range);
+  if (slo && !levels)
+    throw_user_error("--autoscale-target slo:{}: needs --slo, as in --slo ttft:2000 tpot:50",
+                     format_real(autoscale.share));
+  if (!slo && autoscale.window != plain.window)
+    throw_user_error("--autoscale-slo-window-secs: needs --autoscale-target slo:SHARE");
 }
 
 void check_elastic_args(const ElasticArgs& args) {
-  const scheduler::AutoscaleConfig& autoscale = args.config.autoscale;
-  if (autoscale.most > 0 && !args.autoscale_target)
-    throw_user_error("--autoscale: needs --autoscale-target, as in queue:8 or kv:0.8");
-  if (autoscale.most == 0 &&
-      (args.autoscale_target || autoscale.interval != scheduler::AutoscaleConfig().interval ||
-       autoscale.scale_down_window != scheduler::AutoscaleConfig().scale_down_window))
-    throw_user_error("--autoscale-target: needs --autoscale MIN..MAX");
   if (args.config.retry.max_backoff < args.config.retry.initial_backoff)
     throw_user_error("--router-retry-max-backoff-ms: must not be below --router-retry-initial-backoff-ms");
-  if (!args.given().empty()) return;
+  if (!args.given().empty() || args.autoscale_target) return;
   if (args.startup_seconds)
     throw_user_error("--replica-startup-seconds: no replica starts; give --replica-failure or --autoscale");
   if (!args.router_flag.empty() || args.disable_retries || args.disable_circuit_breaker ||

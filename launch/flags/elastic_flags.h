@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "launch/cli/flag_set.h"
 #include "scheduler/elastic/config.h"
@@ -12,7 +14,8 @@
 namespace tpsim::launch {
 
 struct ElasticArgs {
-  scheduler::ElasticConfig config;        // but for its seed and AutoscaleConfig::initial
+  scheduler::ElasticConfig config;        // but for its seed and what scales
+  scheduler::AutoscaleConfig autoscale;   // of --autoscale, or the rule of a fleet's; but for `initial`
   std::optional<double> startup_seconds;  // none: of weights and graphs
   std::string_view router_flag;           // the last of the router's that was given
   bool autoscale_target = false;          // given
@@ -27,7 +30,13 @@ struct ElasticArgs {
 // Of run and compare.
 void declare_elastic(FlagSet& flags, ElasticArgs& args);
 
-// Throws UserError for flags that mean nothing without others.
+// "1..4": the least and the most. Throws UserError, with `what` before the value, for anything else.
+std::pair<std::uint32_t, std::uint32_t> parse_replica_range(std::string_view what, const std::string& value);
+
+// Throws UserError for flags that mean nothing without others: `range`, which says how many replicas there
+// may be, is given where the number of replicas `scales`; `levels`: so is --slo.
+void check_autoscale(const ElasticArgs& args, bool scales, std::string_view range, bool levels);
+// The same of what fails and comes back.
 void check_elastic_args(const ElasticArgs& args);
 
 }  // namespace tpsim::launch

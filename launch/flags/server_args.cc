@@ -212,6 +212,7 @@ void check_server_args(const ServerArgs& args, bool compare) {
         "as --tp 4,8, or --dp-size",
         *args.jobs);
   check_elastic_args(args.elastic);
+  check_autoscale(args.elastic, args.elastic.autoscale.most > 0, "--autoscale", args.goodput.any());
   check_load(args);
   check_images(args.images, args);
   check_service_levels(args, args.numeric());

@@ -1,9 +1,13 @@
 #include "launch/fleet/fleet.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "launch/cli/flag_command.h"
 #include "launch/deployment/elastic.h"
@@ -39,7 +43,7 @@ void take_mode(const std::string& key, std::vector<std::string>& words) {
 FleetMember read_member(const ServerGroup& group, const ServerArgs& asked, bool loaded) {
   FleetMember member;
   member.name = group.name;
-  member.count = group.count;
+  member.count = group.slots();
   ServerArgs& args = member.args;
   std::vector<std::string> words = group.flags;
   take_mode(group.key, words);
@@ -54,7 +58,7 @@ FleetMember read_member(const ServerGroup& group, const ServerArgs& asked, bool 
     throw_user_error(
         "--dp-size {}: such a server's own controller is not simulated in a fleet; give the group "
         "count: {} servers of --tp-size {}",
-        args.parallel.replicas(), args.parallel.replicas() * group.count, args.tp_size);
+        args.parallel.replicas(), args.parallel.replicas() * member.count, args.tp_size);
   if (!args.router.given().empty()) throw_user_error("{}: belongs to the router's line", args.router.given());
   if (args.numeric())
     throw_user_error("--executor numeric: fleets are priced; compute one server without --fleet");
@@ -123,12 +127,10 @@ void resolve_sides(const RouterLine& router, const InFile& in_file, const FleetF
   decode.deployment = *prefill.deployment.disaggregation.decode_side;
 }
 
-void refuse_what_is_not_elastic(std::string_view flag, const ServerArgs& asked, const Fleet& fleet,
-                                bool split, const FleetFile& file) {
+void refuse_what_is_not_elastic(std::string_view flag, const Fleet& fleet, bool split,
+                                const FleetFile& file) {
   if (split)
     throw_user_error("{}: with prefill and decode apart is not simulated; give {} workers", flag, file.path);
-  if (asked.elastic.config.autoscale.most > 0)
-    throw_user_error("--autoscale: of a --fleet is not simulated; give --dp-size and --router-policy");
   if (fleet.servers() == 1)
     throw_user_error("{}: needs several servers behind a router; {} has one", flag, file.path);
   for (const std::string& ignored : fleet.ignored_flags) {
@@ -139,6 +141,24 @@ void refuse_what_is_not_elastic(std::string_view flag, const ServerArgs& asked, 
                          file.path, ignored, ignored.substr(2));
     }
   }
+}
+
+// The groups whose servers come and go, by the rule of the command line.
+std::vector<scheduler::AutoscaleConfig> scaled_groups(const FleetFile& file, const ServerArgs& asked) {
+  std::vector<scheduler::AutoscaleConfig> scaled;
+  std::uint32_t first = 0;
+  for (const ServerGroup& group : file.groups) {
+    if (group.scales()) {
+      scheduler::AutoscaleConfig& each = scaled.emplace_back(asked.elastic.autoscale);
+      each.name = group.name;
+      each.first = first;
+      each.least = group.least;
+      each.most = group.most;
+      each.initial = group.count;
+    }
+    first += group.slots();
+  }
+  return scaled;
 }
 
 }  // namespace
@@ -181,8 +201,20 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
       if (!split) member.deployment = std::move(resolve_deployments(member.args, /*compare=*/false).at(0));
     });
   }
-  const std::string_view elastic = asked.elastic.given();
-  if (!elastic.empty()) refuse_what_is_not_elastic(elastic, asked, fleet, split, file);
+  const std::vector<scheduler::AutoscaleConfig> autoscale = scaled_groups(file, asked);
+  if (!loaded && !autoscale.empty())
+    throw_user_error("{}: autoscale: servers of `tpsim serve` do not come and go; leave it out", file.path);
+  if (asked.elastic.autoscale.most > 0)
+    throw_user_error(
+        "--autoscale: with --fleet it stands in the file, as autoscale: {}..{} beside the count of the "
+        "servers that come and go",
+        asked.elastic.autoscale.least, asked.elastic.autoscale.most);
+  check_autoscale(asked.elastic, !autoscale.empty(), fmt::format("autoscale in {}", file.path),
+                  asked.goodput.any());
+  const std::string_view elastic = !asked.elastic.given().empty() ? asked.elastic.given()
+                                   : autoscale.empty()            ? ""
+                                                                  : "autoscale";
+  if (!elastic.empty()) refuse_what_is_not_elastic(elastic, fleet, split, file);
   if (split) {
     resolve_sides(router, in_file, file, fleet);
     return fleet;
@@ -199,7 +231,7 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
           file.path, file.groups[i].line, file.groups[i].name, deployment.model.name, first.name);
     deployment.router.replicas = fleet.servers();  // each is one of so many behind this router
     deployment.router.config = config;
-    deployment.router.elastic = resolve_elastic(asked, fleet.servers(), fleet.servers());
+    deployment.router.elastic = resolve_elastic(asked, fleet.servers(), autoscale);
     deployment.router.startup_seconds = asked.elastic.startup_seconds;
   }
   return fleet;

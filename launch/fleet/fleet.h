@@ -15,8 +15,8 @@ namespace tpsim::launch {
 // Servers that are alike.
 struct FleetMember {
   std::string name;
-  std::uint32_t count = 1;
-  ServerArgs args;  // of the launch line, with the load of the fleet
+  std::uint32_t count = 1;  // the most that there may be
+  ServerArgs args;          // of the launch line, with the load of the fleet
   Deployment deployment;
 };
 

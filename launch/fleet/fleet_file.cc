@@ -7,10 +7,12 @@
 #include <array>
 #include <charconv>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "launch/cli/shell_line.h"
 #include "launch/cli/yaml_file.h"
+#include "launch/flags/elastic_flags.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 
@@ -18,7 +20,7 @@ namespace tpsim::launch {
 namespace {
 
 constexpr std::array<std::string_view, 3> kGroups = {"workers", "prefill", "decode"};
-constexpr std::array<std::string_view, 4> kGroupKeys = {"name", "count", "hardware", "args"};
+constexpr std::array<std::string_view, 5> kGroupKeys = {"name", "count", "autoscale", "hardware", "args"};
 constexpr std::uint64_t kMostServers = 100'000;
 
 class Reader {
@@ -100,6 +102,15 @@ class Reader {
     return count;
   }
 
+  void read_range(const std::string& key, const YAML::Node& node, ServerGroup& group) const {
+    if (key != "workers") fail(line_of(node), "autoscale: of {} is not simulated; give workers", key);
+    try {
+      std::tie(group.least, group.most) = parse_replica_range("autoscale", scalar("autoscale", node));
+    } catch (const UserError& error) {
+      fail(line_of(node), "{}", error.what());
+    }
+  }
+
   void read_groups(const std::string& key, const YAML::Node& node) {
     if (node.IsMap()) return read_group(key, node);
     if (!node.IsSequence() || node.size() == 0)
@@ -118,6 +129,8 @@ class Reader {
         group.name = scalar(name, value);
       } else if (name == "count") {
         group.count = count_of(value);
+      } else if (name == "autoscale") {
+        read_range(key, value, group);
       } else if (name == "hardware") {
         group.hardware = scalar(name, value);
       } else if (name == "args") {
@@ -131,6 +144,9 @@ class Reader {
       fail(group.line, "{}: hardware is missing: the GPU of these servers, for example h200-sxm", key);
     if (!has_args)
       fail(group.line, "{}: args is missing: the launch line of these servers, --model-path at least", key);
+    if (group.scales() && (group.count < group.least || group.count > group.most))
+      fail(group.line, "autoscale: {}..{}: count {} lies outside of it; begin with as many as it may have",
+           group.least, group.most, group.count);
     const auto before = std::ranges::count(fleet_.groups, key, &ServerGroup::key);
     if (group.name.empty()) group.name = before == 0 ? key : fmt::format("{} {}", key, before + 1);
     if (std::ranges::count(fleet_.groups, group.name, &ServerGroup::name) > 0)
@@ -167,7 +183,7 @@ class Reader {
 
 std::uint64_t FleetFile::servers() const {
   std::uint64_t sum = 0;
-  for (const ServerGroup& group : groups) sum += group.count;
+  for (const ServerGroup& group : groups) sum += group.slots();
   return sum;
 }
 

@@ -8,7 +8,8 @@
 //       hardware: l40s
 //       args: python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B-FP8 --tp 2
 //
-// `prefill` and `decode` in place of `workers`: servers of a pair of roles. JSON is YAML, too.
+// `autoscale: 1..4` beside `count`: servers of that group come and go. `prefill` and `decode` in place of
+// `workers`: servers of a pair of roles. JSON is YAML, too.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,17 @@ namespace tpsim::launch {
 
 // Servers that are alike.
 struct ServerGroup {
-  std::string key;         // "workers", "prefill" or "decode"
-  std::string name;        // as reports have it: `name`, or "workers", "workers 2" …
-  std::uint64_t line = 0;  // of the file
-  std::uint32_t count = 1;
+  std::string key;          // "workers", "prefill" or "decode"
+  std::string name;         // as reports have it: `name`, or "workers", "workers 2" …
+  std::uint64_t line = 0;   // of the file
+  std::uint32_t count = 1;  // that are up when the run begins
+  std::uint32_t least = 0,
+                most = 0;  // that there may be then (`autoscale: 1..4`); 0: they do not come and go
   std::string hardware;
   std::vector<std::string> flags;  // of each one's launch line
+
+  bool scales() const { return most > 0; }
+  std::uint32_t slots() const { return scales() ? most : count; }
 };
 
 struct FleetFile {
@@ -35,6 +41,7 @@ struct FleetFile {
   std::vector<std::string> router_flags;
   std::vector<ServerGroup> groups;  // in the order of the file
 
+  // The most that there may be.
   std::uint64_t servers() const;
   bool has(std::string_view key) const;
 };

@@ -2,8 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <vector>
 
 namespace tpsim::scheduler {
+
+double AnswerWindow::needed_by(double share, double window, double now) {
+  std::erase_if(answers_, [=](const Answer& answer) { return answer.time <= now - window; });
+  sorted_.clear();
+  for (const Answer& answer : answers_)
+    if (answer.time <= now) sorted_.push_back(answer.needed);
+  if (sorted_.empty()) return -1;
+  const double rank = std::ceil(share * static_cast<double>(sorted_.size()));
+  const auto at = sorted_.begin() + static_cast<std::ptrdiff_t>(std::max(rank, 1.0)) - 1;
+  std::ranges::nth_element(sorted_, at);
+  return *at;
+}
 
 std::uint32_t Autoscaler::recommended(std::uint32_t ready, std::uint32_t starting, double sum) const {
   const std::uint32_t current = ready + starting;

@@ -3,10 +3,29 @@
 
 #include <cstdint>
 #include <deque>
+#include <vector>
 
 #include "scheduler/elastic/config.h"
 
 namespace tpsim::scheduler {
+
+// Requests that ended lately, each with the largest share that it needed of a time that it may need: 1 is
+// just within its service levels.
+class AnswerWindow {
+ public:
+  // An answer that ended at `time`, seconds.
+  void add(double time, double needed) { answers_.push_back({time, needed}); }
+  // What `share` of the answers that ended in the `window` before `now` needed at most; negative: none ended.
+  // Those that ended before are forgotten.
+  double needed_by(double share, double window, double now);
+
+ private:
+  struct Answer {
+    double time = 0, needed = 0;
+  };
+  std::vector<Answer> answers_;
+  std::vector<double> sorted_;  // scratch
+};
 
 class Autoscaler {
  public:

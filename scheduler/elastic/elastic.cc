@@ -11,8 +11,7 @@
 
 namespace tpsim::scheduler {
 
-Elastic::Elastic(const ElasticConfig& config, const std::vector<ReplicaStart>& starts)
-    : config_(config), autoscaler_(config.autoscale) {
+Elastic::Elastic(const ElasticConfig& config, const std::vector<ReplicaStart>& starts) : config_(config) {
   for (const ReplicaStart& start : starts)
     workers_.push_back({.start = start,
                         .before = {},
@@ -28,13 +27,19 @@ Elastic::Elastic(const ElasticConfig& config, const std::vector<ReplicaStart>& s
     if (std::isfinite(slow.until))
       events_.insert({slow.until, {.kind = Kind::kSlows, .replica = slow.replica}});
   }
-  const bool scales = config.autoscale.most > 0;
-  const auto up = scales ? config.autoscale.initial : static_cast<std::uint32_t>(workers_.size());
-  for (std::uint32_t i = 0; i < up; ++i) {
+  for (const AutoscaleConfig& each : config.autoscale) {
+    const auto number = static_cast<std::uint32_t>(groups_.size());
+    for (std::uint32_t i = 0; i < each.most; ++i) workers_.at(each.first + i).group = number;
+    groups_.push_back({each, Autoscaler(each), {}});
+  }
+  for (std::uint32_t i = 0; i < workers_.size(); ++i) {
+    const std::uint32_t group = workers_[i].group;
+    if (group != kNoGroup && i >= groups_[group].config.first + groups_[group].config.initial) continue;
     enter(i, State::kUp, 0);
     plan_death(i, 0);
   }
-  if (scales) events_.insert({config.autoscale.interval, {.kind = Kind::kLook}});
+  for (std::uint32_t i = 0; i < groups_.size(); ++i)
+    events_.insert({groups_[i].config.interval, {.kind = Kind::kLook, .replica = i}});
 }
 
 double Elastic::draw() { return unit_interval(mix64(mix64(config_.seed) + kGoldenGamma * ++draws_)); }
@@ -50,8 +55,12 @@ bool Elastic::alive(std::uint32_t replica) const {
   return state == State::kUp || state == State::kDraining;
 }
 
-std::uint32_t Elastic::count(State state) const {
-  return static_cast<std::uint32_t>(std::ranges::count(workers_, state, &Worker::state));
+std::uint32_t Elastic::count(State state, std::span<const Worker> workers) {
+  return static_cast<std::uint32_t>(std::ranges::count(workers, state, &Worker::state));
+}
+
+std::span<const Elastic::Worker> Elastic::workers_of(const Group& group) const {
+  return std::span(workers_).subspan(group.config.first, group.config.most);
 }
 
 void Elastic::enter(std::uint32_t replica, State state, double now) {
@@ -89,8 +98,9 @@ void Elastic::advance(ElasticServers& servers) {
   const auto [now, event] = *events_.begin();
   events_.erase(events_.begin());
   if (event.kind == Kind::kLook) {
-    look(now, servers);
-    events_.insert({now + config_.autoscale.interval, event});
+    Group& group = groups_[event.replica];
+    look(group, now, servers);
+    events_.insert({now + group.config.interval, event});
     return;
   }
   Worker& worker = workers_[event.replica];
@@ -118,29 +128,51 @@ void Elastic::advance(ElasticServers& servers) {
   }
 }
 
-void Elastic::look(double now, ElasticServers& servers) {
+void Elastic::on_answer(std::uint32_t replica, double time, double needed) {
+  const std::uint32_t group = workers_[replica].group;
+  if (group != kNoGroup && groups_[group].config.metric == AutoscaleMetric::kSlo)
+    groups_[group].answers.add(time, needed);
+}
+
+double Elastic::sum_of(Group& group, double now, std::uint32_t ready, const ElasticServers& servers) const {
+  const AutoscaleConfig& config = group.config;
+  const std::uint32_t end = config.first + config.most;
+  if (config.metric == AutoscaleMetric::kSlo) {
+    const double needed = group.answers.needed_by(config.share, config.window, now);
+    if (needed >= 0) return needed * ready;
+    // Nobody waits for an answer, or it is not known yet how long.
+    for (std::uint32_t i = config.first; i < end; ++i)
+      if (alive(i) && servers.busy(i)) return ready;
+    return 0;
+  }
   double sum = 0;
-  for (std::uint32_t i = 0; i < workers_.size(); ++i)
-    if (workers_[i].state == State::kUp) sum += servers.metric(i, config_.autoscale.metric);
+  for (std::uint32_t i = config.first; i < end; ++i)
+    if (workers_[i].state == State::kUp) sum += servers.metric(i, config.metric);
+  return sum;
+}
+
+void Elastic::look(Group& group, double now, ElasticServers& servers) {
   // As pods that crashed and start again, dead ones count as starting.
-  const std::uint32_t ready = count(State::kUp);
-  const std::uint32_t starting = count(State::kStarting) + count(State::kDead);
+  const std::uint32_t ready = count(State::kUp, workers_of(group));
+  const std::uint32_t starting =
+      count(State::kStarting, workers_of(group)) + count(State::kDead, workers_of(group));
   std::uint32_t current = ready + starting;
-  const std::uint32_t wanted = autoscaler_.desired(now, ready, starting, sum);
-  const auto size = static_cast<std::uint32_t>(workers_.size());
-  for (std::uint32_t i = 0; i < size && current < wanted; ++i) {
+  const std::uint32_t wanted = group.scaler.desired(now, ready, starting, sum_of(group, now, ready, servers));
+  const std::uint32_t first = group.config.first;
+  const std::uint32_t end = first + group.config.most;
+  for (std::uint32_t i = first; i < end && current < wanted; ++i) {
     if (workers_[i].state != State::kOff) continue;
     start(i, now, servers);
     ++current;
   }
-  for (std::uint32_t i = 0; i < size && current < wanted; ++i) {
+  for (std::uint32_t i = first; i < end && current < wanted; ++i) {
     if (workers_[i].state != State::kDraining) continue;
     enter(i, State::kUp, now);
     ++current;
   }
   // Those that do not serve yet go first, then the last.
   for (const bool serving : {false, true}) {
-    for (std::uint32_t i = size; i-- > 0 && current > wanted;) {
+    for (std::uint32_t i = end; i-- > first && current > wanted;) {
       const State state = workers_[i].state;
       const bool goes = serving ? state == State::kUp : state == State::kStarting || state == State::kDead;
       if (!goes) continue;
@@ -167,13 +199,12 @@ void Elastic::on_idle(std::uint32_t replica, double time) {
 
 std::span<const std::uint32_t> Elastic::look_for_available(double now) {
   available_.clear();
-  const bool scales = config_.autoscale.most > 0;
   for (std::uint32_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     worker.health.run_until(now, alive(i));
     // Of servers that come and go the router is told; one that crashed it must find out about.
     if (worker.state == State::kOff || worker.state == State::kDraining) continue;
-    if (scales && worker.state == State::kStarting && worker.before.deaths == 0) continue;
+    if (worker.group != kNoGroup && worker.state == State::kStarting && worker.before.deaths == 0) continue;
     if (worker.health.healthy() && worker.breaker.lets_through(now)) available_.push_back(i);
   }
   return available_;

@@ -29,6 +29,7 @@ class ElasticServers {
   // It begins anew, with nothing cached.
   virtual void on_start(std::uint32_t replica) = 0;
   virtual void set_slowdown(std::uint32_t replica, double factor) = 0;
+  // REQUIRES: not AutoscaleMetric::kSlo, which is of answers.
   virtual double metric(std::uint32_t replica, AutoscaleMetric metric) const = 0;
   virtual bool busy(std::uint32_t replica) const = 0;  // has requests
 };
@@ -55,6 +56,9 @@ class Elastic {
   // Seconds before a request is tried again that failed `failed` times; nothing: it is given up.
   std::optional<double> backoff(std::uint32_t failed);
 
+  // An answer of `replica` ended at `time` and had needed such a share of its service levels
+  // (ServiceLevels::needed_by); infinity: it was lost.
+  void on_answer(std::uint32_t replica, double time, double needed);
   // A request ended with an error; `begun`: its answer had begun when its replica died.
   void on_lost(bool begun) { ++(begun ? lost_in_flight_ : lost_unreached_); }
   // Of a run that ended at `end`, whose replicas the report has.
@@ -71,18 +75,27 @@ class Elastic {
   enum class Kind : std::uint8_t { kDies, kStarts, kReady, kSlows, kLook };
   struct Event {
     Kind kind = Kind::kLook;
-    std::uint32_t replica = 0;
-    double factor = 1;       // kSlows
-    std::uint64_t life = 0;  // kReady and drawn deaths: of which life; 0: of any
+    std::uint32_t replica = 0;  // kLook: which of the scaled groups
+    double factor = 1;          // kSlows
+    std::uint64_t life = 0;     // kReady and drawn deaths: of which life; 0: of any
   };
   struct Worker {
     State state = State::kOff;
     double since = 0;  // it is in that state
     ReplicaStart start;
     std::uint64_t life = 1;
+    std::uint32_t group = kNoGroup;
     Uptime before;  // this state
     CircuitBreaker breaker;
     HealthChecks health;
+  };
+
+  static constexpr std::uint32_t kNoGroup = UINT32_MAX;
+  // Replicas that come and go together.
+  struct Group {
+    AutoscaleConfig config;
+    Autoscaler scaler;
+    AnswerWindow answers;
   };
 
   Uptime uptime(std::uint32_t replica, double end) const;
@@ -90,12 +103,16 @@ class Elastic {
   void plan_death(std::uint32_t replica, double now);
   void enter(std::uint32_t replica, State state, double now);
   void start(std::uint32_t replica, double now, ElasticServers& servers);
-  void look(double now, ElasticServers& servers);
+  void look(Group& group, double now, ElasticServers& servers);
+  // What the replicas of a group come to, `ready` of which serve.
+  double sum_of(Group& group, double now, std::uint32_t ready, const ElasticServers& servers) const;
   void scale_down(std::uint32_t replica, double now, const ElasticServers& servers);
-  std::uint32_t count(State state) const;
+  std::uint32_t count(State state) const { return count(state, workers_); }
+  static std::uint32_t count(State state, std::span<const Worker> workers);
+  std::span<const Worker> workers_of(const Group& group) const;
 
   const ElasticConfig config_;
-  Autoscaler autoscaler_;
+  std::vector<Group> groups_;
   std::vector<Worker> workers_;
   std::multimap<double, Event> events_;  // equal times in the order of their coming
   std::vector<std::uint32_t> available_;

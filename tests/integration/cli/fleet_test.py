@@ -121,6 +121,26 @@ class Fleet(CommandLine):
         self.assert_refused(["run", "--fleet", file, *self.FILE_LOAD, "--replica-failure", "0@0.5"],
                             "give --router-retry-max-retries beside --fleet")
 
+    def test_a_fleet_scaled_by_its_service_levels(self):
+        same = "{hardware: h200-sxm, args: --model-path llama-3.1-8b"
+        file = self.write_fleet(self.ROUTER + f"workers:\n- {same}, name: fixed}}\n- {same}, name: more, autoscale: 1..3}}\n")
+        scaled = ("--slo", "ttft:1", "--autoscale-target", "slo:0.9", "--autoscale-interval-secs", "0.2",
+                  "--replica-startup-seconds", "0.1")
+        report, _ = self.fleet(file, *scaled)
+        self.assertEqual([(row["group"], row["requests"] > 0) for row in report["replicas"]],
+                         [("fixed", True)] + [("more", True)] * 3)
+        self.assertEqual(report["elasticity"]["most_replicas"], 4)
+        self.assertEqual((report["server_args"]["autoscale"], report["server_args"]["autoscale_target"]),
+                         ("more: 1..3", "slo:0.9"))
+        self.assertEqual(self.fleet(file, *scaled, "--jobs", "3")[0], report)
+        plenty, _ = self.fleet(file, "--slo", "ttft:60000", *scaled[2:])
+        self.assertEqual(plenty["elasticity"]["most_replicas"], 2)
+        for words, sentence in (((), f"autoscale in {file}: needs --autoscale-target"),
+                                (("--autoscale-target", "slo:0.9"), "--autoscale-target slo:0.9: needs --slo"),
+                                ((*scaled, "--autoscale", "1..3"), "with --fleet it stands in the file, as autoscale: 1..3")):
+            self.assert_refused(["run", "--fleet", file, *self.FILE_LOAD, *words], sentence)
+        self.assert_refused(["serve", "--fleet", file], "do not come and go")
+
     def test_refusals_of_what_comes_and_goes(self):
         two = ("--dp-size", "2", "--router-policy", "random")
         for words, sentence in (

@@ -2,6 +2,7 @@
 // failures under random loads, after which every request has ended once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -19,6 +20,7 @@
 
 namespace tpsim::scheduler::elastic_test {
 
+constexpr double kTtftMs = 50;
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
 // Whose server may begin anew.
@@ -55,6 +57,7 @@ Served serve(const Workload& workload, std::size_t replicas, RouterPolicy policy
   LoadConfig load;
   load.router.policy = policy;
   load.elastic = elastic;
+  load.goodput.ttft_ms = kTtftMs;
   KeptRequests kept;
   Served served;
   served.report = run_workload(fleet, load, WorkloadView(workload), kept);
@@ -88,7 +91,7 @@ TEST(Elastic, WhereNothingHappensTheReportIsThePlainOne) {
     const Workload workload = random_workload(3, 150);
     const Served before = serve(workload, 3, policy, {});
     ElasticConfig fixed;
-    fixed.autoscale = {.least = 3, .most = 3, .initial = 3, .target = 2};
+    fixed.autoscale = {{.least = 3, .most = 3, .initial = 3, .target = 2}};
     const Served scaled = serve(workload, 3, policy, fixed);
     EXPECT_EQ(plain(scaled.report), before.report.SerializeAsString());
     ElasticConfig late;  // after the end
@@ -119,12 +122,13 @@ TEST(Elastic, RandomFailuresEndEveryRequestOnce) {
     }
     if (random() % 2 == 0) elastic.mtbf = 0.2 + end / 2;
     if (random() % 2 == 0)
-      elastic.autoscale = {.least = 1,
-                           .most = static_cast<std::uint32_t>(replicas),
-                           .initial = static_cast<std::uint32_t>(1 + random() % replicas),
-                           .target = 3,
-                           .interval = 0.1,
-                           .scale_down_window = 0.3};
+      elastic.autoscale = {{.least = 1,
+                            .most = static_cast<std::uint32_t>(replicas),
+                            .initial = static_cast<std::uint32_t>(1 + random() % replicas),
+                            .metric = random() % 2 == 0 ? AutoscaleMetric::kQueue : AutoscaleMetric::kSlo,
+                            .target = 1,
+                            .interval = 0.1,
+                            .scale_down_window = 0.3}};
     const RouterPolicy policy = kPolicies[random() % 4];
     const Served served = serve(workload, replicas, policy, elastic, 0.1);
     ASSERT_EQ(served.requests.size(), 120U) << round;
@@ -206,12 +210,73 @@ TEST(Elastic, ASlowReplicaTakesLonger) {
 TEST(Elastic, ScalesWithItsLoad) {
   const Workload workload = random_workload(8, 400, 8);
   ElasticConfig elastic;
-  elastic.autoscale = {.least = 1, .most = 4, .initial = 1, .target = 4, .interval = 0.2};
+  elastic.autoscale = {{.least = 1, .most = 4, .initial = 1, .target = 4, .interval = 0.2}};
   const Served served = serve(workload, 4, RouterPolicy::kRoundRobin, elastic, 0.1);
   EXPECT_EQ(served.requests.size(), 400U);
   EXPECT_EQ(served.report.lost(), 0U);
   EXPECT_GT(served.report.elasticity().most_replicas(), 2U);
   EXPECT_LT(served.report.replicas(3).gpu_seconds(), served.report.replicas(0).gpu_seconds());
+}
+
+// More than one replica serves in time for two seconds, then a request a second.
+Workload busy_then_idle() {
+  Workload workload = random_workload(8, 600, 8);
+  const double end = workload.requests.back().arrival_time;
+  for (int i = 0; i < 20; ++i) {
+    workload.requests.push_back(workload.requests[static_cast<std::size_t>(i)]);
+    workload.requests.back().arrival_time = end + 1 + i;
+  }
+  return workload;
+}
+
+// The replicas behind `first` come when requests were too slow, after their start, and go when all is well.
+TEST(Elastic, ScalesWithItsServiceLevels) {
+  const Workload workload = busy_then_idle();
+  constexpr double kLook = 0.2, kStart = 0.3;
+  for (const std::uint32_t first : {0U, 1U}) {
+    ElasticConfig elastic;
+    elastic.autoscale = {{.first = first,
+                          .least = 1,
+                          .most = 3,
+                          .initial = 1,
+                          .metric = AutoscaleMetric::kSlo,
+                          .share = 1,
+                          .window = 2 * kLook,
+                          .interval = kLook,
+                          .scale_down_window = 1}};
+    const Served served = serve(workload, first + 3, RouterPolicy::kRoundRobin, elastic, kStart);
+    double broken = kForever, came = kForever;
+    for (const auto& [id, record] : served.requests) {
+      const bool scaled = record.replica >= first;
+      if (scaled && record.ttft() * 1e3 > 1.1 * kTtftMs) broken = std::min(broken, record.finish_time);
+      if (record.replica > first) came = std::min(came, record.arrival_time);
+      if (id >= 610) {
+        EXPECT_LE(record.replica, first) << id;
+      }
+    }
+    const double up = std::ceil(broken / kLook) * kLook + kStart;
+    EXPECT_GE(came, up) << first;
+    EXPECT_LT(came, up + 0.05) << first;
+    EXPECT_EQ(served.report.elasticity().most_replicas(), first + 3);
+    EXPECT_LT(served.report.replicas(static_cast<int>(first) + 2).gpu_seconds(),
+              served.report.replicas(0).gpu_seconds() / 2);
+    EXPECT_DOUBLE_EQ(served.report.replicas(0).up_seconds(), served.report.replicas(0).gpu_seconds() / 2);
+    EXPECT_EQ(
+        serve(workload, first + 3, RouterPolicy::kRoundRobin, elastic, kStart).report.SerializeAsString(),
+        served.report.SerializeAsString());
+  }
+}
+
+TEST(AnswerWindow, IsWhatAShareNeeded) {
+  AnswerWindow window;
+  EXPECT_LT(window.needed_by(0.9, 10, 0), 0);
+  for (int i = 1; i <= 10; ++i) window.add(i, 11 - i);
+  window.add(30, 99);  // later
+  EXPECT_EQ(window.needed_by(0.9, 20, 10), 9);
+  EXPECT_EQ(window.needed_by(0.91, 20, 10), 10);
+  EXPECT_EQ(window.needed_by(1, 5, 10), 5);  // those of 6 to 10
+  EXPECT_LT(window.needed_by(1, 5, 20), 0);
+  EXPECT_EQ(window.needed_by(0.5, 5, 30), 99);
 }
 
 TEST(Autoscaler, IsThatOfKubernetes) {

@@ -99,6 +99,15 @@ TEST(FleetFile, EachMistakeNamesLineAndKey) {
   EXPECT_NE(
       complaint("workers:\n  - {hardware: b200, hardware: b300, args: x}\n").find("hardware is given twice"),
       std::string::npos);
+  const std::string scaled = "{hardware: b200, count: 5, autoscale: 1..4, args: x}\n";
+  EXPECT_NE(
+      complaint("workers:\n  - " + scaled).find("f.yaml:2: autoscale: 1..4: count 5 lies outside of it"),
+      std::string::npos);
+  EXPECT_NE(complaint("prefill:\n  - " + scaled).find("f.yaml:2: autoscale: of prefill is not simulated"),
+            std::string::npos);
+  EXPECT_NE(complaint("workers:\n  - {hardware: b200, autoscale: 3, args: x}\n")
+                .find("f.yaml:2: autoscale 3: must be MIN..MAX"),
+            std::string::npos);
   EXPECT_NE(complaint("[1, 2]").find("a mapping"), std::string::npos);
   EXPECT_NE(complaint("").find("is empty"), std::string::npos);
   EXPECT_NE(complaint("a: [").find("not valid YAML"), std::string::npos);
