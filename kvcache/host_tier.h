@@ -14,6 +14,9 @@ struct HostTierOptions {
   std::uint64_t tokens = 0;  // of the pool in host memory, a multiple of the page size; 0: without a tier
   WritePolicy write_policy = WritePolicy::kWriteThrough;
   bool evict_shortfall = false;  // of either pool, not the whole demand
+  // Copies that are really made (numeric execution): the number of the pool's first page, behind those of the
+  // device; 0: none is, and only how many tokens there are is kept.
+  std::uint32_t first_page = 0;
 };
 
 class HostTransfers {

@@ -64,7 +64,8 @@ RadixCache::RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool
     components_.push_back(states_.get());
   }
   if (options_.host.tokens > 0) {
-    host_ = std::make_unique<HostComponent>(options_.host.tokens);
+    host_ =
+        std::make_unique<HostComponent>(options_.host.tokens, options_.page_size, options_.host.first_page);
     components_.push_back(host_.get());
   }
   reset();

@@ -120,6 +120,11 @@ class KvPool {
   kvcache::PrefixCache& prefix_cache() { return *cache_; }
   const kvcache::ReqToTokenPool& rows() const { return rows_; }
   TableEdits& edits() { return edits_; }
+  // Moves what ranks are to be told into `batch`.
+  void flush_edits(proto::ForwardBatch& batch) {
+    edits_.flush(batch);
+    if (hicache_) hicache_->flush_copies(batch);
+  }
 
   // Evicts cached tokens if fewer than `num_tokens` are free: what is short, or in older releases
   // `num_tokens` (SGLang's evict_from_tree_cache).

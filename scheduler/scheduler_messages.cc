@@ -94,7 +94,7 @@ void Scheduler::write_forward_batch(const ScheduleBatch& batch, proto::ForwardBa
   if (config_.send_tokens) write_tokens(batch, message);
   if (config_.speculation.computed && config_.speculation.has_draft_model()) write_next_token(batch, message);
   if (pool_.states() != nullptr) pool_.states()->flush(batch.reqs, batch.num_extend, message);
-  pool_.edits().flush(message);
+  pool_.flush_edits(message);
 }
 
 void Scheduler::write_idle_batch(std::uint32_t capture_bucket, proto::ForwardBatch& message) {
@@ -102,7 +102,7 @@ void Scheduler::write_idle_batch(std::uint32_t capture_bucket, proto::ForwardBat
   message.set_version(kForwardBatchVersion);
   message.set_forward_mode(proto::IDLE);
   message.set_capture_bucket(capture_bucket);
-  pool_.edits().flush(message);
+  pool_.flush_edits(message);
 }
 
 }  // namespace tpsim::scheduler

@@ -30,11 +30,13 @@ void HostComponent::set_evicted(const Tree& tree, NodeId node, bool evicted) {
 
 void HostComponent::back_up(const Tree& tree, NodeId node) {
   put(tree, node);
+  if (numbers_) numbers_->take(node, tree.length(node) / page_size_);
   ++place(tree.parent(node)).children_with_copy;
 }
 
 void HostComponent::give_back(const Tree& tree, NodeId node) {
   --place(tree.parent(node)).children_with_copy;
+  if (numbers_) numbers_->give_back(node);
 }
 
 TreeComponent::NodeId HostComponent::usable(const Tree& tree, NodeId end) const {
@@ -45,6 +47,7 @@ TreeComponent::NodeId HostComponent::usable(const Tree& tree, NodeId end) const 
 // Storage goes on with the lower half alone, as SGLang's host_ref_counter has it.
 void HostComponent::on_split(const Tree& tree, NodeId upper, NodeId lower) {
   share(upper, lower);
+  if (numbers_) numbers_->split(upper, lower, tree.length(upper) / page_size_);
   while (locks(upper) > 0) unlock_node(tree, upper);
   const bool gone = evicted(lower);
   place(upper) = {

@@ -6,23 +6,31 @@
 // device and none of its children has a copy: leaves are what goes first of either pool. Storage that reads
 // or writes a copy protects it.
 //
-// Of the host's pool only the number of free tokens matters. Units are tokens.
+// Of the host's pool only the number of free tokens matters, but where copies are really made (host_pages.h).
+// Units are tokens.
 //
 // Source: SGLang 0.5.12 mem_cache/hiradix_cache.py.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <tuple>
 #include <vector>
 
+#include "kvcache/components/host_pages.h"
 #include "kvcache/components/tree_component.h"
 
 namespace tpsim::kvcache {
 
 class HostComponent final : public TreeComponent {
  public:
-  // capacity: tokens of the pool in host memory, a multiple of the page size.
-  explicit HostComponent(std::uint64_t capacity) : TreeComponent(kHostPool), capacity_(capacity) {}
+  // capacity: tokens of the pool in host memory, a multiple of the page size. `first_page`: the number of its
+  // first page, where copies are really made; 0: none is.
+  HostComponent(std::uint64_t capacity, std::uint32_t page_size, std::uint32_t first_page)
+      : TreeComponent(kHostPool), capacity_(capacity), page_size_(page_size) {
+    if (first_page > 0) numbers_.emplace(first_page);
+  }
 
   std::uint64_t capacity() const { return capacity_; }
   std::uint64_t available() const { return capacity_ - evictable_size() - protected_size() - reserved_; }
@@ -39,6 +47,10 @@ class HostComponent final : public TreeComponent {
     return evicted(node) && has(node) && places_[node].children_with_copy == 0;
   }
   bool is_protected(NodeId node) const { return locks(node) > 0; }
+  // The pages of the copy of `node`; empty where none is really made.
+  std::span<const std::uint32_t> pages(NodeId node) const {
+    return numbers_ ? numbers_->pages(node) : std::span<const std::uint32_t>();
+  }
 
   // `child`, new below `parent`, is on the device, or has a copy only.
   void on_link(NodeId parent, NodeId child, bool on_device);
@@ -52,6 +64,7 @@ class HostComponent final : public TreeComponent {
   void forget_all() {
     places_.clear();
     reserved_ = 0;
+    if (numbers_) numbers_->forget_all();
   }
 
   // The last node on the device.
@@ -79,8 +92,10 @@ class HostComponent final : public TreeComponent {
   void give_back(const Tree& tree, NodeId node) override;
 
   std::uint64_t capacity_;
+  std::uint32_t page_size_;
   std::uint64_t reserved_ = 0;
-  std::vector<Place> places_;  // by node
+  std::vector<Place> places_;         // by node
+  std::optional<HostPages> numbers_;  // of no checkpoint: numeric runs have none
 };
 
 }  // namespace tpsim::kvcache

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "attention/selection/registry.h"
+#include "kvcache/pools/page_allocator.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 
@@ -194,14 +195,16 @@ HiCacheChoice resolve_hicache(const ServerArgs& args, const proto::HardwareProfi
     throw_user_error(
         "--enable-hierarchical-cache: has nothing to keep without the radix cache, and SGLang refuses both; "
         "leave --disable-radix-cache out");
-  if (args.numeric()) refuse("of real bytes (--executor numeric)", "use --executor modeled");
+  if (args.numeric() && !hicache.storage_backend.empty())
+    refuse("of real bytes (--executor numeric) with storage behind it",
+           "leave --hicache-storage-backend out");
   if (pool.windows)
     refuse("beside a pool of sliding-window layers", "leave it out, or use --disable-hybrid-swa-memory");
   if (pool.states) refuse("beside states of layers with a recurrence", "leave it out");
   if (model.is_compressed()) refuse("of compressed latents", "leave it out");
   if (speculates_with_head) refuse("with a drafting model's KV", "leave it out, or use NGRAM");
   if (args.parallel.pp_size > 1) refuse("of pipeline stages", "leave --pp-size out");
-  if (io.generation == GpuGeneration::kCpu) refuse("of a CPU", "leave it out");
+  if (io.generation == GpuGeneration::kCpu && !args.numeric()) refuse("of a CPU", "leave it out");
   out.ratio = hicache.ratio.value_or(2);
   // HostKVCache of memory_pool_host.py: a page more than is asked for.
   const std::uint64_t asked = hicache.size > 0
@@ -223,6 +226,11 @@ HiCacheChoice resolve_hicache(const ServerArgs& args, const proto::HardwareProfi
                      .write_policy = hicache.write_policy,
                      .evict_shortfall = args.sglang_release.rules.evict_shortfall};
   out.config.layers = pool.layers;
+  if (args.numeric()) {  // copies are made, and take the time that they take
+    out.config.tier.first_page =
+        kvcache::PageAllocator::with_slack(static_cast<std::uint32_t>(pool.tokens / pool.page_size));
+    return out;
+  }
   set_costs(hardware, model, io, pool, out.config);
   set_storage(hicache, pool, out.config);
   return out;

@@ -85,7 +85,9 @@ std::unique_ptr<rank::NumericRanks> ComputingStage::make_ranks(const Deployment&
   options.kv_format = deployment.attention.kv_format;
   options.sparse_token_bytes = deployment.sparse.token_bytes;
   options.page_size = deployment.scheduler.page_size;
-  options.num_pages = deployment.ranks.state.num_pages;
+  const auto host_pages =
+      static_cast<std::uint32_t>(deployment.hicache.config.tier.tokens / options.page_size);
+  options.num_pages = deployment.ranks.state.num_pages + host_pages;
   options.layout = deployment.parallel.layout;
   options.free_windows = deployment.scheduler.disable_radix_cache;
 #ifdef NDEBUG
@@ -108,6 +110,7 @@ std::unique_ptr<rank::NumericRanks> ComputingStage::make_ranks(const Deployment&
   config.num_ranks = group_.ranks_per_process();
   config.vocab_size = deployment.model.vocab_size;
   config.return_logits = return_logits;
+  config.host_pages = host_pages;
   config.exclusive_pages = deployment.scheduler.disable_radix_cache;
   std::unique_ptr<rank::TokenForward> draft;
   if (deployment.speculation.config.enabled()) {

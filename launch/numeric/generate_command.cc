@@ -56,10 +56,12 @@ void declare_flags(FlagSet& flags, GenerateArgs& args) {
                   "JSONL of prompts, {\"prompt_ids\": [1, 2, 3]} a line; with images also \"images\": [[640, "
                   "480]], \"image_ids\": [7], \"image_positions\": [2]",
                   text(args.prompts));
-  flags.add_value("--output", "FILE",
-                  "JSONL for each prompt in order: {\"token_ids\": [...], \"prompt_logits\": [...]} "
-                  "(default: ids on standard output); a prompt that a signal cut off has \"stopped_early\"",
-                  text(args.output));
+  flags.add_value(
+      "--output", "FILE",
+      "JSONL for each prompt in order: {\"token_ids\": [...], \"prompt_logits\": [...]} "
+      "(default: ids on standard output), and with --enable-hierarchical-cache \"cached_host\", "
+      "prompt tokens loaded from host memory; a prompt that a signal cut off has \"stopped_early\"",
+      text(args.output));
   flags.add_value("--max-new-tokens", "N", "tokens to generate (default 128)", count(args.max_new_tokens, 1));
   flags.add_value("--temperature", "T", "of sampling, 0 takes the likeliest token (default 0)",
                   real(args.sampling.temperature, 0, true, 100, true));
@@ -120,12 +122,13 @@ void check_lengths(const GenerateArgs& args, const std::vector<Prompt>& prompts,
   }
 }
 
-std::string to_jsonl(const std::vector<Output>& outputs, bool logits) {
+std::string to_jsonl(const std::vector<Output>& outputs, bool logits, bool host_tier) {
   std::string text;
   for (const Output& output : outputs) {
     text += fmt::format("{{\"token_ids\": [{}]", fmt::join(output.token_ids, ", "));
     // Nine digits give every fp32 back.
     if (logits) text += fmt::format(", \"prompt_logits\": [{:.9g}]", fmt::join(output.prompt_logits, ", "));
+    if (host_tier) text += fmt::format(", \"cached_host\": {}", output.cached_host);
     text += output.completed ? "}\n" : ", \"stopped_early\": true}\n";
   }
   return text;
@@ -142,7 +145,7 @@ void check_completed(const std::vector<Prompt>& prompts, const std::vector<Outpu
 void write_outputs(const GenerateArgs& args, const std::vector<Output>& outputs,
                    std::optional<OutputFile>& file) {
   if (file) {
-    file->write(to_jsonl(outputs, args.return_logits));
+    file->write(to_jsonl(outputs, args.return_logits, args.server.hicache.enable));
     file->commit();
     return;
   }

@@ -98,6 +98,7 @@ void Outputs::on_request(const scheduler::RequestRecord& record) {
   Output& output = outputs_.at(record.id);
   output.completed = record.state == scheduler::RequestState::kCompleted;
   output.cached_tokens = record.cached_tokens;
+  output.cached_host = record.cached_host;
   output.token_ids.assign(record.output_ids.begin(), record.output_ids.end());
   output.prompt_logits.assign(record.prompt_logits.begin(), record.prompt_logits.end());
 }

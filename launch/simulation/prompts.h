@@ -39,6 +39,7 @@ void check_prompts(const std::vector<Prompt>& prompts, std::uint32_t vocab_size)
 struct Output {
   bool completed = false;
   std::uint32_t cached_tokens = 0;
+  std::uint32_t cached_host = 0;  // of them, loaded from host memory
   std::vector<std::uint32_t> token_ids;
   std::vector<float> prompt_logits;  // [vocabulary]; empty where not asked for
 };

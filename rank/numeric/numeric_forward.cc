@@ -155,6 +155,20 @@ void NumericForward::move_tokens(std::uint32_t dp_rank, std::span<const std::uin
   }
 }
 
+void NumericForward::copy_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
+                                std::span<const std::uint32_t> to) {
+  for (const auto& rank : ranks_) {
+    if (rank->dp_rank != dp_rank) continue;
+    for (kvcache::KvStore* const store : {&rank->store, &rank->index_keys}) {
+      for (std::size_t i = 0; i < from.size(); ++i) {
+        store->hand_out(to[i]);
+        for (std::uint32_t slot = 0; slot < options_.page_size; ++slot)
+          store->move(from[i] * options_.page_size + slot, to[i] * options_.page_size + slot);
+      }
+    }
+  }
+}
+
 std::vector<float>& NumericForward::part(std::size_t rank, std::size_t size) {
   parts_[rank].resize(size);
   return parts_[rank];

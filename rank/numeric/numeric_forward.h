@@ -75,6 +75,8 @@ class NumericForward : public TokenForward {
   void release_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> pages) override;
   void move_tokens(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
                    std::span<const std::uint32_t> to) override;
+  void copy_pages(std::uint32_t dp_rank, std::span<const std::uint32_t> from,
+                  std::span<const std::uint32_t> to) override;
   std::span<const float> hidden() const override { return captured_; }
 
   kvcache::KvStore& store(std::uint32_t local_rank) { return ranks_.at(local_rank)->store; }

@@ -86,6 +86,9 @@ class TokenForward {
   // Keys and values of slot from[i] go to slot to[i], in this order; each slot is page x page size + token.
   virtual void move_tokens(std::uint32_t /*dp_rank*/, std::span<const std::uint32_t> /*from*/,
                            std::span<const std::uint32_t> /*to*/) {}
+  // Page to[i] is handed out and gets the keys and values of page from[i], in this order.
+  virtual void copy_pages(std::uint32_t /*dp_rank*/, std::span<const std::uint32_t> /*from*/,
+                          std::span<const std::uint32_t> /*to*/) {}
   // A request of a data-parallel rank has ended or was retracted, and nobody else has these pages (no radix
   // pool): their keys and values are not needed any more.
   virtual void release_pages(std::uint32_t /*dp_rank*/, std::span<const std::uint32_t> /*pages*/) {}

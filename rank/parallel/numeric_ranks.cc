@@ -274,6 +274,19 @@ void NumericRanks::extend_drafts(const proto::ForwardBatch& batch) {
   add_spent(before, speculation_.times(), prefill_);
 }
 
+void NumericRanks::copy_pages(std::uint32_t dp_rank, const proto::ForwardBatch& batch) {
+  const std::span<const std::uint32_t> from(batch.page_copy_from().data(),
+                                            static_cast<std::size_t>(batch.page_copy_from_size()));
+  const std::span<const std::uint32_t> to(batch.page_copy_to().data(),
+                                          static_cast<std::size_t>(batch.page_copy_to_size()));
+  const std::uint32_t pages = config_.deployment.state.num_pages + config_.host_pages;
+  const auto beyond = [pages](std::uint32_t page) { return page >= pages; };
+  if (from.size() != to.size() || std::ranges::any_of(from, beyond) || std::ranges::any_of(to, beyond))
+    refuse(batch, "it copies pages that are not there");
+  forward_->copy_pages(dp_rank, from, to);
+  speculation_.copy_pages(from, to);
+}
+
 // Adds the requests of one data-parallel rank to those of the pass.
 void NumericRanks::apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch, TokenBatch& pass) {
   DpRank& of = dp_ranks_[dp_rank];
@@ -281,6 +294,7 @@ void NumericRanks::apply(std::uint32_t dp_rank, const proto::ForwardBatch& batch
   pass = TokenBatch{};
   pass.metadata = of.state.apply(batch);
   release_left(dp_rank);
+  copy_pages(dp_rank, batch);
   const std::size_t first = rows_.size();
   if (pass.metadata.forward_mode != proto::IDLE && !batch.end_of_run()) {
     read_input(batch);

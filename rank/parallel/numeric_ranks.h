@@ -26,6 +26,7 @@ struct NumericRanksConfig {
   std::uint32_t num_ranks = 1;
   std::uint32_t vocab_size = 0;
   bool return_logits = false;    // StepOutcome::extend_logits
+  std::uint32_t host_pages = 0;  // of host memory, numbered behind those of the device
   bool exclusive_pages = false;  // requests share no pages: there is no radix pool
   DraftingConfig drafting;
 };
@@ -75,6 +76,8 @@ class NumericRanks : public WorkerRanks {
   void read_images(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first, TokenBatch& pass);
   static void append_pages(const RankState& state, std::uint32_t row, std::vector<std::uint32_t>& out);
   void release_left(std::uint32_t dp_rank);
+  // Between device and host memory.
+  void copy_pages(std::uint32_t dp_rank, const proto::ForwardBatch& batch);
   NumericTimes& spent_in(proto::ForwardMode mode);
   void sample_tokens(DpRank& dp_rank, const proto::ForwardBatch& batch, std::size_t first, std::size_t count,
                      std::span<const float> logits);

@@ -189,6 +189,13 @@ void NumericSpeculation::extend(const TokenBatch& batch, std::span<const std::ui
   }
 }
 
+void NumericSpeculation::copy_pages(std::span<const std::uint32_t> from, std::span<const std::uint32_t> to) {
+  if (token_of_slot_.empty()) return;
+  const std::size_t size = config_.page_size;
+  for (std::size_t i = 0; i < from.size(); ++i)
+    std::copy_n(&token_of_slot_[from[i] * size], size, &token_of_slot_[to[i] * size]);
+}
+
 void NumericSpeculation::draft(std::vector<Verified>& requests, std::span<const std::uint32_t> last_token) {
   for (Verified& request : requests) {
     request.tree.tokens.assign(1, last_token[request.row]);

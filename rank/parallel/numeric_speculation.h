@@ -119,6 +119,8 @@ class NumericSpeculation {
               const TokenForward& target);
   // Fills the trees of `requests`, of which `last_token` holds what was sampled last, by row.
   void draft(std::vector<Verified>& requests, std::span<const std::uint32_t> last_token);
+  // As TokenForward::copy_pages().
+  void copy_pages(std::span<const std::uint32_t> from, std::span<const std::uint32_t> to);
   // The paths are known: what is kept moves together in the target's store, and the draft model follows.
   void keep(const std::vector<Verified>& requests, TokenForward& target);
 

@@ -1,7 +1,10 @@
 #include "scheduler/hicache/hicache_controller.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
+
+#include "kvcache/pools/page_run.h"
 
 namespace tpsim::scheduler {
 
@@ -26,6 +29,7 @@ void HostWork::join(const HostWork& other) {
 
 void HiCacheController::check_events() {
   for (; !writes_.empty() && writes_.front().done <= now_; writes_.pop_front()) {
+    copy_now(writes_.front().copies);
     cache_->end_write(writes_.front().node);
     if (storage_) back_up(writes_.front().node);
   }
@@ -64,8 +68,13 @@ void HiCacheController::on_release(std::uint32_t computed, std::uint32_t decoded
 }
 
 std::uint32_t HiCacheController::load_back(NodeId node) {
+  std::vector<NodeId> gone;
+  for (NodeId each = node; cache_->host().evicted(each); each = cache_->parent(each)) gone.push_back(each);
   const std::uint32_t tokens = cache_->load_back(node);
-  if (tokens > 0) queue_.push_back(node);
+  if (tokens > 0) {
+    queue_.push_back(node);
+    for (const NodeId each : gone) copy_now(copies(each, /*to_host=*/false));
+  }
   queued_tokens_ += tokens;
   return tokens;
 }
@@ -113,12 +122,34 @@ double HiCacheController::write(std::uint32_t tokens) {
   return write_free_;
 }
 
+std::vector<HiCacheController::Copy> HiCacheController::copies(NodeId node, bool to_host) const {
+  std::vector<Copy> out;
+  const std::span<const std::uint32_t> host = cache_->host().pages(node);
+  if (host.empty()) return out;
+  for (const kvcache::PageRun& run : cache_->pages(node)) {
+    for (std::uint32_t page = run.first; page < run.first + run.count; ++page) {
+      const std::uint32_t copy = host[out.size()];
+      out.push_back(to_host ? Copy{page, copy} : Copy{copy, page});
+    }
+  }
+  return out;
+}
+
+void HiCacheController::flush_copies(proto::ForwardBatch& batch) {
+  for (const Copy& copy : copies_) {
+    batch.add_page_copy_from(copy.from);
+    batch.add_page_copy_to(copy.to);
+  }
+  copies_.clear();
+}
+
 void HiCacheController::write_through(NodeId node, std::uint32_t tokens) {
-  writes_.push_back({node, write(tokens)});
+  writes_.push_back({node, write(tokens), copies(node, /*to_host=*/true)});
 }
 
 void HiCacheController::write_back(NodeId node, std::uint32_t tokens) {
   work_.cpu_seconds = std::max(work_.cpu_seconds, write(tokens) - now_);
+  copy_now(copies(node, /*to_host=*/true));
   if (storage_) back_up(node);
 }
 

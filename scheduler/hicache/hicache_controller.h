@@ -6,6 +6,9 @@
 // the order in which they were issued. Loads of all requests that a pass admits are one; the pass waits for
 // them layer by layer. The scheduler's thread issues copies; an eviction that writes back waits for them.
 //
+// Where ranks hold real bytes they are told of copies as late as these may be made: of those to host memory
+// when they are done and the pages are unlocked, of loads before the pass that waits for them.
+//
 // Source: SGLang 0.5.12 managers/cache_controller.py, mem_cache/hiradix_cache.py.
 #pragma once
 
@@ -18,6 +21,7 @@
 
 #include "kvcache/host_tier.h"
 #include "kvcache/radix_cache.h"
+#include "proto/forward.pb.h"
 #include "scheduler/hicache/hicache_config.h"
 #include "scheduler/hicache/storage_tier.h"
 
@@ -80,6 +84,8 @@ class HiCacheController final : public kvcache::HostTransfers {
 
   void write_through(NodeId node, std::uint32_t tokens) override;
   void write_back(NodeId node, std::uint32_t tokens) override;
+  // Copies between pages that ranks really make before the pass of `batch`, in their order.
+  void flush_copies(proto::ForwardBatch& batch);
   // A request is about to hand over what it has computed, `decoded` tokens of it by decode passes: these lie
   // scattered over the pool.
   void on_release(std::uint32_t computed, std::uint32_t decoded);
@@ -113,9 +119,14 @@ class HiCacheController final : public kvcache::HostTransfers {
   }
 
  private:
+  // Of a page.
+  struct Copy {
+    std::uint32_t from = 0, to = 0;
+  };
   struct Write {
     NodeId node = 0;
     double done = 0;
+    std::vector<Copy> copies;  // as it was issued: the node may be split meanwhile
     auto state() { return std::tie(node, done); }
   };
   struct Load {
@@ -126,6 +137,11 @@ class HiCacheController final : public kvcache::HostTransfers {
   // Host work of a copy of so many tokens, in so many runs of pages.
   double issue_seconds(const HostCopyCost& cost, std::uint64_t tokens, double runs) const;
   double write(std::uint32_t tokens);
+  // The copies that make that of `node` in host memory, or the other way; none where none is really made.
+  std::vector<Copy> copies(NodeId node, bool to_host) const;
+  void copy_now(const std::vector<Copy>& copies) {
+    copies_.insert(copies_.end(), copies.begin(), copies.end());
+  }
   void back_up(NodeId node);
   void end_read(StorageTier::Read& read, std::uint32_t taken);
   void drain_storage();
@@ -142,6 +158,7 @@ class HiCacheController final : public kvcache::HostTransfers {
   double write_free_ = 0, load_free_ = 0;  // of the streams
   HostWork work_;
   Counts counts_;
+  std::vector<Copy> copies_;                  // that ranks are to be told of
   std::uint64_t computed_ = 0, decoded_ = 0;  // tokens of all requests
   std::uint64_t prefetching_ = 0;             // tokens that requests wait for, as they were asked for
   std::uint64_t fresh_ = 0;                   // decoded tokens of the one that hands over

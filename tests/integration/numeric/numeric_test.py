@@ -328,6 +328,30 @@ class Schedules(Numeric):
                 rows = self.generate(model, prompts, "--check-invariants", *extra, new_tokens=24)
                 self.assertEqual(rows, plain)
 
+    def test_pages_that_were_in_host_memory(self):
+        """Evicted prefixes come back from the copy in host memory; what else is in the pool then is overwritten."""
+        policies = ("write_through", "write_through_selective", "write_back")
+        for i, (model, tp) in enumerate((("llama", 1), ("deepseek-v2", 2), ("llama", 4), ("deepseek-v3", 8), ("deepseek-v32", 2),
+                                         ("gemma3", 2), ("qwen3-moe", 8))):
+            sparse = model == "deepseek-v32"  # pages of 64
+            chooser = random.Random(i)
+            tokens = lambda n: [chooser.randrange(config_of(model)["vocab_size"]) for _ in range(n)]  # noqa: E731
+            heads = [tokens(150 if sparse else 75) for _ in range(6)]
+            # Again and again, some of a prefix with another end: copies are split.
+            prompts = [head[:chooser.randrange(70, 150) if sparse else chooser.randrange(35, 75)] + tokens(5)
+                       for _ in range(3) for head in heads for _ in range(2)]
+            plain = self.generate(model, prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=12)
+            for k, policy in share(enumerate(policies), i, len(policies)):
+                page = 64 if sparse else (1, 16)[(i + k) % 2]
+                extra = ["--tp", str(tp), "--page-size", str(page), "--hicache-write-policy", policy,
+                         "--max-total-tokens", str(640 if sparse else 320), "--disable-hybrid-swa-memory"]
+                with self.subTest(model=model, extra=" ".join(extra)):
+                    rows = self.generate(model, prompts, "--enable-hierarchical-cache", "--hicache-ratio", "3",
+                                         "--max-running-requests", "2", "--check-invariants", *extra, new_tokens=12)
+                    loaded = sum(row.pop("cached_host") for row in rows)
+                    self.assertGreater(loaded, 100)
+                    self.assertEqual(rows, plain)
+
     def test_windows_that_let_go(self):
         """Without a radix pool, window layers free what slid out, and pages change hands."""
         for i, model in enumerate(("gemma3", "gpt-oss", "mistral", "step3p5", "gemma4")):

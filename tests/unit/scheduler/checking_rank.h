@@ -1,10 +1,12 @@
 // A plain model of a rank: applies every ForwardBatch and checks that no pass writes into a page that another
-// running request reads, and that every table covers its sequence. Throws std::logic_error.
+// running request reads, that every table covers its sequence, and that what requests read and copies take
+// was written, or copied. Throws std::logic_error.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -21,9 +23,12 @@ class CheckingRank : public Executor {
       : page_size_(config.page_size),
         pages_(kvcache::PageAllocator::with_slack(
             static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size))),
+        host_pages_(config.hicache.tier.first_page > 0 ? config.hicache.tier.tokens / config.page_size : 0),
+        knows_pages_(!config.hicache.enabled() || host_pages_ > 0),
         stages_(config.pipeline.size) {}
 
   StepOutcome forward(const proto::ForwardBatch& batch) override {
+    copy_pages(batch);
     edit_tables(batch);
     for (const auto row : batch.decode_leave()) {
       const auto found = std::find(decoding_.begin(), decoding_.end(), row);
@@ -86,10 +91,23 @@ class CheckingRank : public Executor {
 
   std::uint64_t verified() const { return verified_; }
   std::uint64_t accepted() const { return accepted_; }
+  std::uint64_t copied() const { return copied_; }  // pages, between device and host
 
  private:
   static void ASSERT_TRUE_OR_THROW(bool condition, const char* what) {
     if (!condition) throw std::logic_error(what);
+  }
+
+  void copy_pages(const proto::ForwardBatch& batch) {
+    ASSERT_TRUE_OR_THROW(batch.page_copy_from_size() == batch.page_copy_to_size(), "copies to nowhere");
+    for (int i = 0; i < batch.page_copy_from_size(); ++i) {
+      const std::uint32_t from = batch.page_copy_from(i), to = batch.page_copy_to(i);
+      ASSERT_TRUE_OR_THROW((from < pages_) != (to < pages_) && std::max(from, to) < pages_ + host_pages_,
+                           "copies between other pages than those of device and host");
+      ASSERT_TRUE_OR_THROW(written_.contains(from), "copies a page that nobody wrote");
+      written_.insert(to);
+      ++copied_;
+    }
   }
 
   void edit_tables(const proto::ForwardBatch& batch) {
@@ -124,14 +142,20 @@ class CheckingRank : public Executor {
       for (std::size_t i = 0; i < needed; ++i) ++readers[table_[row][i]];
     }
     for (const auto& [row, range] : writes) {
+      for (std::uint32_t p = 0; knows_pages_ && p < range.first / page_size_; ++p)
+        ASSERT_TRUE_OR_THROW(written_.contains(table_[row][p]), "reads a page that nobody wrote");
       for (auto p = range.first / page_size_; p * page_size_ < range.second; ++p) {
+        written_.insert(table_[row][p]);
         ASSERT_TRUE_OR_THROW(readers[table_[row][p]] == 1, "writes into a page that another request reads");
       }
     }
   }
 
   std::uint32_t page_size_;
-  std::uint64_t pages_;
+  std::uint64_t pages_, host_pages_;
+  bool knows_pages_;
+  std::set<std::uint32_t> written_;  // that hold something
+  std::uint64_t copied_ = 0;
   std::map<std::uint32_t, std::vector<std::uint32_t>> table_;
   std::map<std::uint32_t, std::uint32_t> seq_len_;
   std::vector<std::uint32_t> decoding_;                 // of all micro-batches

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "kvcache/pools/page_allocator.h"
 #include "scheduler/config.h"
 
 namespace tpsim::scheduler {
@@ -96,7 +97,11 @@ inline void give_host_tier(std::mt19937_64& random, SchedulerConfig& config) {
   const auto some = [&random](double most) { return most * static_cast<double>(random() % 5); };
   for (HostCopyCost* cost : {&hicache.load, &hicache.write})
     *cost = {some(1e-3), some(1e-4), some(1e-3), some(1e-4), some(1e-4)};
-  if (random() % 3 == 0) return;
+  if (random() % 3 == 0) {  // copies are really made
+    hicache.tier.first_page = kvcache::PageAllocator::with_slack(
+        static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size));
+    return;
+  }
   StorageConfig& storage = hicache.storage;
   storage.enabled = true;
   storage.policy = static_cast<PrefetchPolicy>(random() % 3);

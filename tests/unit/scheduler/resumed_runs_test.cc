@@ -151,6 +151,7 @@ void interrupt_and_go_on(std::uint64_t seed) {
   SchedulerConfig config = random_deployment(random);
   give_host(random, config);
   if (may_have_host_tier(config) && random() % 2 == 0) give_host_tier(random, config);
+  config.hicache.tier.first_page = 0;  // numeric runs have no checkpoints
   const Workload workload = random_workload(random, config.max_total_num_tokens);
   const LoadConfig load = random_load(random);
   const WorkloadView view(workload);
