@@ -23,14 +23,14 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t value) {
 
 // Moves what lies after the first `amount` units of `from` into `to`.
 template <typename Run, typename Size>
-void split_runs(std::vector<Run>& from, std::uint32_t amount, Size Run::*size, std::vector<Run>& to) {
+void split_runs(RunList<Run>& from, std::uint32_t amount, Size Run::*size, RunList<Run>& to) {
   std::size_t i = 0;
   while (amount >= from[i].*size) amount -= from[i++].*size;
-  to.assign(from.begin() + static_cast<std::ptrdiff_t>(i), from.end());
+  to.assign(from.begin() + i, from.end());
   to.front().first += amount;
   to.front().*size -= amount;
   if (amount > 0) from[i++].*size = amount;
-  from.resize(i);
+  from.shrink(i);
 }
 
 }  // namespace
@@ -76,6 +76,7 @@ void RadixCache::reset() {
   free_nodes_.clear();
   buckets_.assign(kFirstBuckets, kNoNode);
   heap_.clear();
+  evicts_ = false;
   host_heap_.clear();
   leaves_ = 0;
   evictable_size_ = protected_size_ = 0;
@@ -283,8 +284,8 @@ RadixCache::NodeId RadixCache::split(NodeId lower, std::uint32_t length) {
   unindex(lower);
   Node& up = nodes_[upper];
   Node& low = nodes_[lower];
-  std::vector<TokenRun> key_rest;
-  std::vector<PageRun> page_rest;
+  RunList<TokenRun> key_rest;
+  RunList<PageRun> page_rest;
   split_runs(low.key, length, &TokenRun::length, key_rest);
   if (!low.pages.empty()) split_runs(low.pages, length / options_.page_size, &PageRun::count, page_rest);
   up.key.assign(low.key.begin(), low.key.end());
@@ -496,6 +497,7 @@ void RadixCache::touch(NodeId id, std::uint64_t time) {
 }
 
 void RadixCache::offer(NodeId id) {
+  if (!evicts_) return;
   if (heap_.size() > 4 * leaves_ + 1024) {
     rebuild_heap();
     return;  // `id` is a leaf and is in it
@@ -516,6 +518,7 @@ void RadixCache::rebuild_heap() {
 std::uint64_t RadixCache::evict_leaves(std::uint64_t num_tokens) {
   std::uint64_t evicted = 0;
   std::vector<NodeId> refused;  // by a full host
+  if (!std::exchange(evicts_, true)) rebuild_heap();
   while (evicted < num_tokens && !heap_.empty()) {
     std::ranges::pop_heap(heap_, std::ranges::greater(), &HeapEntry::key);
     const HeapEntry entry = heap_.back();
@@ -617,7 +620,7 @@ void RadixCache::check_invariants() const {
     if (find_child(node.parent, node.extra_key, KeyView{node.key, 0, 0, node.length}).id != id) {
       fail(id, "is not found under its first page");
     }
-    if (is_evictable_leaf(id) && !offered[id]) fail(id, "can be evicted but is not in the heap");
+    if (evicts_ && is_evictable_leaf(id) && !offered[id]) fail(id, "can be evicted but is not in the heap");
     check_components(id);
     if (host_ != nullptr) check_host(id);
     if (host_ != nullptr && host_->evicted(id)) continue;

@@ -37,6 +37,7 @@
 #include "kvcache/components/tree_component.h"
 #include "kvcache/components/window_component.h"
 #include "kvcache/host_tier.h"
+#include "kvcache/node_lists.h"
 #include "kvcache/pools/page_allocator.h"
 #include "kvcache/pools/page_run.h"
 #include "kvcache/pools/pool.h"
@@ -156,7 +157,8 @@ class RadixCache final : public PrefixCache, public Tree {
  private:
   template <typename Archive>
   void serialize(Archive& archive) {
-    archive(nodes_, free_nodes_, buckets_, heap_, leaves_, clock_, lives_, evictable_size_, protected_size_);
+    archive(nodes_, free_nodes_, buckets_, heap_, evicts_, leaves_, clock_, lives_, evictable_size_,
+            protected_size_);
     if (window_) archive(*window_);
     if (states_) archive(*states_);
     if (host_) archive(*host_, host_heap_);
@@ -190,8 +192,8 @@ class RadixCache final : public PrefixCache, public Tree {
                                bool chunked, bool stays_locked);
 
   struct Node {
-    std::vector<TokenRun> key;
-    std::vector<PageRun> pages;
+    RunList<TokenRun> key;
+    RunList<PageRun> pages;
     std::uint32_t length = 0;  // tokens
     std::uint32_t lock_ref = 0;
     NodeId parent = kNoNode;
@@ -203,8 +205,8 @@ class RadixCache final : public PrefixCache, public Tree {
     std::uint64_t creation = 0;
     std::uint64_t life = 0;        // unique per use of this slot; 0 = free
     std::uint64_t generation = 0;  // children gained: losing one, or a split below, changes no match
-    std::uint64_t hit_count = 0;
     std::int64_t priority = 0;
+    std::uint32_t hit_count = 0;
     std::uint32_t extra_key = 0;
 
     auto state() {
@@ -294,11 +296,13 @@ class RadixCache final : public PrefixCache, public Tree {
   PageAllocator* allocator_;
   ReqToTokenPool* pool_;
   RequestPages request_pages_;
-  std::vector<Node> nodes_;
+  BlockList<Node> nodes_;
   std::vector<NodeId> free_nodes_;
   std::vector<NodeId> buckets_;  // the child index: by hash of parent, namespace and first page
-  std::vector<HeapEntry> heap_;  // of evictable leaves; entries may be out of date
-  std::size_t leaves_ = 0;       // evictable ones
+  // Of evictable leaves, from the first eviction on; entries may be out of date.
+  std::vector<HeapEntry> heap_;
+  bool evicts_ = false;
+  std::size_t leaves_ = 0;  // evictable ones
   std::uint64_t clock_ = 0;
   std::uint64_t lives_ = 0;
   std::uint64_t evictable_size_ = 0;

@@ -148,7 +148,8 @@ std::uint64_t RadixCache::evict_host(std::uint64_t tokens) {
 }
 
 void RadixCache::clear() {
-  for (const Node& node : nodes_) {
+  for (NodeId id = 0; id < nodes_.size(); ++id) {
+    const Node& node = nodes_[id];
     if (node.life == 0) continue;
     for (const PageRun& run : node.pages) allocator_->free(run);
   }

@@ -16,7 +16,8 @@ struct PageRun {
 };
 
 // Appends `run` to `runs`, merging it into the last run where it continues it.
-inline void append_run(std::vector<PageRun>& runs, PageRun run) {
+template <typename Runs>
+void append_run(Runs& runs, PageRun run) {
   if (!runs.empty() && runs.back().first + runs.back().count == run.first) {
     runs.back().count += run.count;
   } else {
@@ -25,8 +26,8 @@ inline void append_run(std::vector<PageRun>& runs, PageRun run) {
 }
 
 // Appends items [first, first + count) of what `runs` name, as far as they name that many.
-inline void append_slice(std::span<const PageRun> runs, std::uint32_t first, std::uint32_t count,
-                         std::vector<PageRun>& out) {
+template <typename Runs>
+void append_slice(std::span<const PageRun> runs, std::uint32_t first, std::uint32_t count, Runs& out) {
   for (const PageRun& run : runs) {
     if (count == 0) return;
     if (first >= run.count) {
