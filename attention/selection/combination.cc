@@ -52,7 +52,9 @@ bool reads(const BackendRow& row, const CombinationRequest& request) {
   const bool mla = request.mla && !request.sparse;
   if (request.kv_format == NumberFormat::kFp8E5M2 && !row.fp8_e5m2) return false;
   if (row.sparse) return request.kv_format != NumberFormat::kFp4E2M1;
-  if (row.compressed) return request.kv_format == NumberFormat::kFp8E4M3;
+  // Latents in fp8; numeric execution keeps them as they are computed.
+  if (row.compressed)
+    return request.kv_format == NumberFormat::kFp8E4M3 || request.kv_format == NumberFormat::kFp32;
   if (is_fp8(request.kv_format) && row.fp8_besides.contains(request.generation)) return true;
   if (is_fp8(request.kv_format)) return (mla ? row.mla_fp8 : row.mha_fp8) != Support::kNo;
   if (request.kv_format == NumberFormat::kFp4E2M1) return (mla ? row.mla_fp4 : row.mha_fp4) != Support::kNo;

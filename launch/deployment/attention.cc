@@ -187,11 +187,6 @@ PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const st
 
 AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* compared,
                                  const proto::HardwareProfile& hardware, const rank::ModelConfig& model) {
-  if (args.numeric() && model.is_compressed())
-    throw_user_error(
-        "--executor numeric: attention of {} to compressed tokens is priced and not computed; use --executor "
-        "modeled",
-        model.name);
   attention::Selection selection = selection_of(hardware, model);
   select_for_flags(args, model, selection);
   if (args.numeric() && model.is_block_sparse() && selection.spec_topk > 1)
@@ -229,6 +224,11 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
                                      choice.notes, choice.warnings);
   KvFormatChoice kv = choose_kv_format(args, selection, choice.backends, model);
   choice.kv_format = kv.format;
+  if (args.numeric() && model.is_compressed() && kv.format != NumberFormat::kFp32)
+    throw_user_error(
+        "--executor numeric: what {} compresses is kept in float32 only; leave --kv-cache-dtype and --dtype "
+        "out",
+        model.name);
   CombinationRequest request = request_for(hardware, selection, choice.backends, kv.format);
   request.flag = prefill_flag;
   request.decode_flag = decode_flag;

@@ -280,6 +280,11 @@ void refuse_numeric(const ServerArgs& args, const rank::ModelConfig& model, cons
         "--speculative-algorithm {}: --executor numeric does not verify with sparse attention, which {} has; "
         "use --executor modeled",
         algorithm, model.name);
+  if (model.is_compressed() && speculation.config.has_head())
+    throw_user_error(
+        "--speculative-algorithm {}: --executor numeric computes no head that reads the streams of {}; use "
+        "--executor modeled",
+        algorithm, model.name);
   if (args.parallel.data_parallel_attention())
     throw_user_error(
         "--speculative-algorithm {}: --executor numeric does not draft with data-parallel attention; use "

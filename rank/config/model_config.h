@@ -125,6 +125,8 @@ struct CompressedConfig {
   std::uint32_t o_groups = 0;       // heads of a group are projected together, to o_lora_rank elements
   std::uint32_t o_lora_rank = 0;
   std::uint32_t streams = 1;          // hc_mult
+  std::uint32_t sinkhorn_iters = 20;  // that make what mixes them doubly stochastic (hc_sinkhorn_iters)
+  double stream_eps = 1e-6;           // hc_eps
   std::uint32_t num_hash_layers = 0;  // whose experts a table of token ids chooses
 };
 
@@ -227,6 +229,7 @@ struct LayerConfig {
   std::uint32_t rope = 0;             // index into ModelConfig::ropes, or kNoRope
   std::uint32_t attention = 0;        // index into ModelConfig::attention
   bool moe = false;
+  bool hashed = false;            // DeepSeek V4: a table of token ids chooses its experts
   bool bare = false;              // Nemotron-H: no MLP and no experts, and so one norm and one sum over ranks
   std::uint32_t block = 0;        // Nemotron-H: its first block in the checkpoint (TensorNames::blocks)
   std::uint32_t kv_layer = 0;     // its place among the layers that have keys and values
@@ -235,7 +238,7 @@ struct LayerConfig {
   std::uint32_t index_layer = 0;  // its place among the layers that have an indexer
   AttentionHeads heads;
   // Step 3.5: silu(gate) of experts is this at most and up within it on both sides; the same of a dense MLP
-  // and shared experts. 0: no bound.
+  // and shared experts. 0: no bound. (ModelConfig::limits_gates: gate itself is, before its SiLU.)
   double expert_limit = 0, mlp_limit = 0;
 };
 
@@ -353,6 +356,7 @@ struct ModelConfig {
   TensorNames names;
   bool attn_output_gate = false;  // Qwen3-Next: q_proj makes a gate for the output of each head, too
   Activation activation = Activation::kSilu;
+  bool limits_gates = false;  // DeepSeek V4: LayerConfig's limits hold before SiLU
   std::vector<std::uint32_t> eos_token_ids;
 
   bool is_mla() const { return mla.kv_lora_rank > 0; }

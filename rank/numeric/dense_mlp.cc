@@ -48,11 +48,14 @@ double activated(Activation activation, double g, double up, double limit) {
 
 // Experts and their weights, of one row of router logits.
 std::vector<std::pair<std::size_t, double>> chosen(const MoeConfig& moe, const std::vector<float>& correction,
-                                                   Row scores) {
+                                                   Row scores, std::span<const std::uint32_t> given) {
   const std::size_t experts = moe.num_experts;
   if (moe.scoring == ExpertScoring::kSoftmaxThenTopK) scores = softmax(scores);
   if (moe.scoring == ExpertScoring::kSigmoid) {
     for (double& score : scores) score = 1 / (1 + std::exp(-score));
+  }
+  if (moe.scoring == ExpertScoring::kSqrtSoftplus) {
+    for (double& score : scores) score = std::sqrt(std::log1p(std::exp(score)));
   }
   Row choice = scores;
   for (std::size_t i = 0; i < correction.size(); ++i) choice[i] += correction[i];
@@ -71,7 +74,8 @@ std::vector<std::pair<std::size_t, double>> chosen(const MoeConfig& moe, const s
     }
     choice = limited;
   }
-  const std::vector<std::size_t> order = best(choice, moe.top_k);
+  const std::vector<std::size_t> order =
+      given.empty() ? best(choice, moe.top_k) : std::vector<std::size_t>(given.begin(), given.end());
   Row weights;
   for (const std::size_t expert : order) weights.push_back(scores[expert]);
   if (moe.scoring == ExpertScoring::kTopKThenSoftmax) weights = softmax(weights);
@@ -124,14 +128,16 @@ Rows mlp(const ModelConfig& model, const MlpWeights& weights, const Rows& x) {
         value = gelu ? activated(model.activation, value, 1, 0) : value > 0 ? value * value : 0;
     }
     for (std::size_t i = 0; !model.ungated_mlp && i < weights.width; ++i)
-      row[i] = activated(model.activation, row[i], row[weights.width + i], weights.limit);
+      row[i] = activated(model.activation,
+                         model.limits_gates && weights.limit > 0 ? std::min(row[i], weights.limit) : row[i],
+                         row[weights.width + i], weights.limit);
     row.resize(weights.width);
   }
   return times(weights.down, inner, weights.down_bias);
 }
 
 Rows routed_experts(const ModelConfig& model, const MoeWeights& weights, const Rows& routed_by,
-                    const Rows& given) {
+                    const Rows& given, std::span<const std::uint32_t> ids) {
   const MoeConfig& moe = model.moe;
   const bool latent = moe.latent_size > 0;
   const Rows x = latent ? times(weights.to_latent, given) : given;
@@ -139,7 +145,9 @@ Rows routed_experts(const ModelConfig& model, const MoeWeights& weights, const R
   Rows out(x.size(), Row(x.front().size(), 0.0));
   std::map<std::size_t, std::vector<std::pair<std::size_t, double>>> rows_of;  // per expert: rows, weights
   for (std::size_t r = 0; r < x.size(); ++r) {
-    for (const auto& [index, weight] : chosen(moe, weights.correction_bias, scores[r]))
+    std::span<const std::uint32_t> table = weights.experts_of_token;
+    if (!table.empty()) table = table.subspan(std::size_t{ids[r]} * moe.top_k, moe.top_k);
+    for (const auto& [index, weight] : chosen(moe, weights.correction_bias, scores[r], table))
       rows_of[index].emplace_back(
           r, weights.expert_scales.empty() ? weight : weight * weights.expert_scales[index]);
   }
@@ -157,8 +165,9 @@ Rows routed_experts(const ModelConfig& model, const MoeWeights& weights, const R
   return latent ? times(weights.from_latent, out) : out;
 }
 
-Rows experts(const ModelConfig& model, const MoeWeights& weights, const Rows& x) {
-  Rows out = routed_experts(model, weights, x, x);
+Rows experts(const ModelConfig& model, const MoeWeights& weights, const Rows& x,
+             std::span<const std::uint32_t> ids) {
+  Rows out = routed_experts(model, weights, x, x, ids);
   if (model.moe.num_shared_experts == 0) return out;
   const Rows shared = mlp(model, weights.shared, x);
   for (std::size_t r = 0; r < x.size(); ++r) {

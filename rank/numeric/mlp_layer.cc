@@ -61,7 +61,7 @@ void MlpLayer::gated(const MlpWeights& weights, const float* x, std::uint32_t to
   {
     const Stopwatch watch(times_.other);
     pool_.parallel_for(tokens, [&](std::uint32_t t, std::uint32_t) {
-      const float* const gate = gate_up_.data() + std::size_t{t} * both;
+      float* const gate = gate_up_.data() + std::size_t{t} * both;
       float* const inner = inner_.data() + std::size_t{t} * width;
       if (model_.ungated_mlp && model_.activation == Activation::kGeluTanh) {
         std::fill(inner, inner + width, 1.0F);
@@ -75,7 +75,14 @@ void MlpLayer::gated(const MlpWeights& weights, const float* x, std::uint32_t to
       }
       switch (model_.activation) {
         case Activation::kSilu:
-          if (weights.limit > 0) {
+          if (weights.limit > 0 && model_.limits_gates) {
+            const auto limit = static_cast<float>(weights.limit);
+            for (std::uint32_t i = 0; i < width; ++i) {
+              inner[i] = std::clamp(gate[width + i], -limit, limit);
+              gate[i] = std::min(gate[i], limit);
+            }
+            silu_and_mul(gate, inner, width, inner);
+          } else if (weights.limit > 0) {
             limited_silu_and_mul(gate, gate + width, width, static_cast<float>(weights.limit), inner);
           } else {
             silu_and_mul(gate, gate + width, width, inner);
@@ -116,8 +123,11 @@ const std::vector<std::vector<MlpLayer::Assigned>>& MlpLayer::assign(const MoeWe
   assigned_.resize(num_experts);
   for (auto& tokens_of : assigned_) tokens_of.clear();
   for (std::uint32_t t = 0; t < rows.count; ++t) {
+    std::span<const std::uint32_t> given = weights.experts_of_token;
+    if (!given.empty())
+      given = given.subspan(std::size_t{token_ids_[rows.first + t]} * model_.moe.top_k, model_.moe.top_k);
     route(model_.moe, std::span(scores_).subspan(std::size_t{t} * num_experts, num_experts),
-          weights.correction_bias, routed_);
+          weights.correction_bias, routed_, given);
     for (const Routed& to : routed_) {
       const float scale = weights.expert_scales.empty() ? 1 : weights.expert_scales[to.expert];
       assigned_[to.expert].push_back({rows.first + t, to.weight * scale});
@@ -195,17 +205,20 @@ void MlpLayer::forward(const LayerWeights& weights, bool moe, const Shard& shard
 }
 
 void route(const MoeConfig& config, std::span<float> scores, std::span<const float> correction,
-           std::vector<Routed>& out) {
+           std::vector<Routed>& out, std::span<const std::uint32_t> given) {
   const auto size = static_cast<std::uint32_t>(scores.size());
   if (config.scoring == ExpertScoring::kSoftmaxThenTopK) {
     softmax(scores.data(), size);
   } else if (config.scoring == ExpertScoring::kSigmoid) {
     for (float& score : scores) score = 1.0F / (1.0F + std::exp(-score));
+  } else if (config.scoring == ExpertScoring::kSqrtSoftplus) {
+    for (float& score : scores) score = std::sqrt(softplus(score));
   }
   std::vector<float> choice(scores.begin(), scores.end());
   for (std::size_t i = 0; i < correction.size(); ++i) choice[i] += correction[i];
   limit_to_groups(config, choice);
-  std::vector<std::uint32_t> chosen = largest(choice, config.top_k);
+  const std::vector<std::uint32_t> chosen =
+      given.empty() ? largest(choice, config.top_k) : std::vector<std::uint32_t>(given.begin(), given.end());
   std::vector<float> weights;
   weights.reserve(chosen.size());
   for (const std::uint32_t expert : chosen) weights.push_back(scores[expert]);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "rank/config/model_config.h"
@@ -20,16 +21,20 @@ struct Routed {
 };
 
 // `scores`: router logits [num_experts], overwritten. `correction`: the bias that chooses but does not weigh
-// (ExpertScoring::kSigmoid), or empty. Fills `out` with top_k entries, by ascending expert. Ties: the lower
+// (ExpertScoring::kSigmoid), or empty. `given`: the top_k that are chosen whatever the scores say, or empty.
+// Fills `out` with top_k entries, by ascending expert. Ties: the lower
 // expert.
 //
 // Sources: DeepSeek-V2 and V3 technical reports (group-limited routing), Transformers' modeling of each.
 void route(const MoeConfig& config, std::span<float> scores, std::span<const float> correction,
-           std::vector<Routed>& out);
+           std::vector<Routed>& out, std::span<const std::uint32_t> given = {});
 
 class MlpLayer {
  public:
   MlpLayer(const ModelConfig& model, ThreadPool& pool, NumericTimes& times);
+
+  // Before a pass: its tokens, some of whose experts a table may choose.
+  void begin(std::vector<std::uint32_t> token_ids) { token_ids_ = std::move(token_ids); }
 
   // Tokens [first, first + count).
   struct Rows {
@@ -68,6 +73,7 @@ class MlpLayer {
   std::vector<float> gate_up_, inner_, scores_, gathered_, result_, given_, said_, widened_;
   std::vector<std::vector<Assigned>> assigned_;  // per expert
   std::vector<Routed> routed_;
+  std::vector<std::uint32_t> token_ids_;
 };
 
 // Experts as DeepEP brings tokens to them (--moe-a2a-backend deepep): every rank chooses experts for its own

@@ -41,7 +41,7 @@ kvcache::KvStoreConfig store_config(const ModelConfig& model, const std::vector<
   config.num_kv_heads = attention.shape.num_kv_heads;
   config.k_dim = attention.shape.head_dim;
   config.v_dim = attention.shape.v_head_dim;
-  config.value_in_key = model.is_mla();
+  config.value_in_key = model.is_mla() || model.is_compressed();
   return config;
 }
 
@@ -60,6 +60,22 @@ kvcache::KvStoreConfig index_store_config(const ModelConfig& model, const Numeri
   return config;
 }
 
+// Entries of compressed tokens, or what compressors keep of each token, in the layers that compress.
+kvcache::KvStoreConfig compressed_store_config(const ModelConfig& model, const NumericOptions& options,
+                                               bool states) {
+  kvcache::KvStoreConfig config;
+  config.format = states ? NumberFormat::kFp32 : options.kv_format;
+  config.num_pages = options.num_pages;
+  config.page_size = options.page_size;
+  config.tag_pages = options.tag_pages;
+  if (!model.is_compressed()) return config;
+  config.num_layers = model.num_layers;
+  for (const LayerConfig& layer : model.layers)
+    config.layers.push_back({layer.compress_ratio > 0 ? 1U : 0U,
+                             states ? CompressedAttentionLayer::state_size(model, layer) : model.head_dim});
+  return config;
+}
+
 ParallelLayout layout_of(const NumericOptions& options, std::uint32_t tp_size) {
   ParallelLayout layout = options.layout;
   layout.tp_size = tp_size;
@@ -71,7 +87,9 @@ std::uint64_t kv_bytes(const ModelConfig& model, const NumericOptions& options, 
   const auto layers = attention_layers(model, make_shard(model, layout_of(options, tp_size), 0),
                                        options.kv_format, options.sparse_token_bytes);
   return (kvcache::KvStore::bytes_per_token(store_config(model, layers, options)) +
-          kvcache::KvStore::bytes_per_token(index_store_config(model, options))) *
+          kvcache::KvStore::bytes_per_token(index_store_config(model, options)) +
+          kvcache::KvStore::bytes_per_token(compressed_store_config(model, options, false)) +
+          kvcache::KvStore::bytes_per_token(compressed_store_config(model, options, true))) *
          options.num_pages * options.page_size * tp_size;
 }
 
@@ -119,6 +137,8 @@ NumericForward::NumericForward(const ModelConfig& model, LoadedRanks weights, Nu
       collectives_(collectives),
       pool_(pool),
       attention_(model_, pool, times_),
+      compressed_attention_(model_, pool, times_),
+      streams_(model_, pool, times_),
       linear_attention_(model_, pool, times_),
       mlp_(model_, pool, times_),
       exchange_(model_, mlp_, collectives_, times_),
@@ -131,8 +151,9 @@ NumericForward::NumericForward(const ModelConfig& model, LoadedRanks weights, Nu
     layers_ = attention_layers(model_, loaded->shard, options_.kv_format, options_.sparse_token_bytes);
     const kvcache::KvStoreConfig store = store_config(model_, layers_, options_);
     const LinearLayers linear = linear_layers(model_, loaded->shard);
-    ranks_.push_back(
-        std::make_unique<Rank>(std::move(loaded), store, linear, index_store_config(model_, options_)));
+    ranks_.push_back(std::make_unique<Rank>(
+        std::move(loaded), store, linear, index_store_config(model_, options_),
+        compressed_store_config(model_, options_, false), compressed_store_config(model_, options_, true)));
   }
   parts_.resize(ranks_.size());
 }
@@ -267,6 +288,7 @@ void NumericForward::reduce_into_hidden(const std::vector<float>& bias, const st
   if (!post_norm.empty()) norm(post_norm, summed_.data(), tokens_, summed_.data());
   if (model_.residual_scale != 1)
     scale(summed_.data(), summed_.size(), static_cast<float>(model_.residual_scale));
+  if (streams_.enabled()) return streams_.expand(summed_.data());
   add(hidden_.data(), summed_.data(), hidden_.size());
 }
 
@@ -321,6 +343,7 @@ void NumericForward::exchange_experts(std::uint32_t layer) {
 void NumericForward::add_feed_forward(std::uint32_t layer) {
   if (model_.layers[layer].bare) return;
   const LayerWeights& shared = ranks_.front()->weights.layers[layer];
+  if (streams_.enabled()) streams_.collapse(shared.mlp_streams, hidden_.data());
   normed_.resize(hidden_.size());
   if (!model_.parallel_block)  // else it still holds what attention read
     norm(model_.post_norms ? shared.pre_feedforward_norm : shared.post_attention_norm, hidden_.data(),
@@ -467,6 +490,8 @@ void NumericForward::hand_out_pages(std::uint32_t dp_rank, const TokenBatch& bat
         if (rank->dp_rank != dp_rank) continue;
         rank->store.hand_out(batch.page_tables[i][at]);
         rank->index_keys.hand_out(batch.page_tables[i][at]);
+        rank->compressed.entries.hand_out(batch.page_tables[i][at]);
+        rank->compressed.states.hand_out(batch.page_tables[i][at]);
       }
     }
   }
@@ -489,6 +514,17 @@ void NumericForward::release_what_slid_out(std::uint32_t dp_rank, const TokenBat
     const std::uint32_t last = pages_behind(verifies ? prefix : prefix + batch.q_lens[i]);
     release_pages(dp_rank, batch.page_tables[i].subspan(first, last - first));
   }
+}
+
+// Of the pass, one data-parallel rank's after the other.
+std::vector<std::uint32_t> NumericForward::token_ids() const {
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t dp = 0; dp < of_dp_.size(); ++dp) {
+    if (of_dp_[dp].tokens == 0) continue;
+    const std::span<const std::uint32_t> ids = images_.token_ids(dp);
+    all.insert(all.end(), ids.begin(), ids.end());
+  }
+  return all;
 }
 
 // Where each data-parallel rank's tokens and requests are, and their plans.
@@ -520,10 +556,13 @@ std::span<const float> NumericForward::forward(std::span<const TokenBatch> batch
   begin(batches);
   embed();
   if (const DraftHeadWeights* const draft = ranks_.front()->weights.draft.get()) join(batches, *draft);
+  if (streams_.enabled()) streams_.begin(hidden_);
+  mlp_.begin(token_ids());
   std::uint32_t linear_index = 0;  // among the gated delta-nets
   for (std::uint32_t i = 0; i < model_.num_layers; ++i) {
     const LayerWeights& shared = ranks_.front()->weights.layers[i];  // norms are the same on every rank
     capture(i);
+    if (streams_.enabled()) streams_.collapse(shared.attention_streams, hidden_.data());
     const std::size_t width = norm_inputs(shared);
     if (model_.qk_norm_over_heads) share_squares(i);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -532,8 +571,11 @@ std::span<const float> NumericForward::forward(std::span<const TokenBatch> batch
         const float* const x = normed_.data() + own.first_token * width;
         const LayerWeights& weights = rank.weights.layers[i];
         if (model_.layers[i].linear) {
-          linear_attention_.forward(*own.pass, linear_index, rank.linear_layers, weights.linear, rank.states,
-                                    x, out);
+          linear_attention_.forward(*own.pass, linear_index, rank.linear_layers, weights.linear,
+                                    rank.linear_states, x, out);
+        } else if (model_.is_compressed()) {
+          compressed_attention_.forward(*own.pass, i, weights, rank.store, rank.compressed, rank.index_keys,
+                                        x, out);
         } else {
           attention_.forward(*own.pass, i, rank.weights.shard, weights, rank.store, &rank.index_keys,
                              model_.qk_norm_over_heads ? &rank.heads : nullptr, x, out);
@@ -547,6 +589,7 @@ std::span<const float> NumericForward::forward(std::span<const TokenBatch> batch
     if (shared.scalar != 1) scale(hidden_.data(), hidden_.size(), shared.scalar);
     images_.add_deepstack(i, hidden_.data());
   }
+  if (streams_.enabled()) streams_.head(ranks_.front()->weights.head_streams, hidden_.data());
   capture(model_.num_layers);
   for (std::size_t dp = 0; dp < batches.size(); ++dp)
     release_what_slid_out(static_cast<std::uint32_t>(dp), batches[dp]);

@@ -21,6 +21,8 @@
 #include "rank/linear/thread_pool.h"
 #include "rank/numeric/attention_layer.h"
 #include "rank/numeric/collectives.h"
+#include "rank/numeric/compressed_attention_layer.h"
+#include "rank/numeric/hyper_connections.h"
 #include "rank/numeric/image_embeddings.h"
 #include "rank/numeric/linear_attention_layer.h"
 #include "rank/numeric/mlp_layer.h"
@@ -89,21 +91,24 @@ class NumericForward : public TokenForward {
   // One rank: its weights and its keys and values.
   struct Rank {
     Rank(std::shared_ptr<const RankWeights> loaded, const kvcache::KvStoreConfig& config,
-         const LinearLayers& linear, const kvcache::KvStoreConfig& index)
+         const LinearLayers& linear, const kvcache::KvStoreConfig& index,
+         const kvcache::KvStoreConfig& entries, const kvcache::KvStoreConfig& states)
         : owner(std::move(loaded)),
           weights(*owner),
           dp_rank(weights.shard.layout.dp_rank(weights.shard.tp_rank)),
           store(config),
           index_keys(index),
+          compressed(entries, states),
           linear_layers(linear),
-          states(linear) {}
+          linear_states(linear) {}
     std::shared_ptr<const RankWeights> owner;
     const RankWeights& weights;
     const std::uint32_t dp_rank;
     kvcache::KvStore store;
     kvcache::KvStore index_keys;
+    CompressedStores compressed;
     const LinearLayers linear_layers;
-    GatedDeltaStates states;
+    GatedDeltaStates linear_states;
     HeadsOfAllRanks heads;
   };
 
@@ -120,6 +125,7 @@ class NumericForward : public TokenForward {
   void add_feed_forward(std::uint32_t layer);
   void add_gemma_experts(std::uint32_t layer);
   void begin(std::span<const TokenBatch> batches);
+  std::vector<std::uint32_t> token_ids() const;
   void embed();
   void hand_out_pages(std::uint32_t dp_rank, const TokenBatch& batch);
   void release_what_slid_out(std::uint32_t dp_rank, const TokenBatch& batch);
@@ -140,6 +146,8 @@ class NumericForward : public TokenForward {
   ThreadPool& pool_;
   NumericTimes times_;
   AttentionLayer attention_;
+  CompressedAttentionLayer compressed_attention_;
+  HyperConnections streams_;
   LinearAttentionLayer linear_attention_;
   MlpLayer mlp_;
   ExpertExchange exchange_;

@@ -55,7 +55,9 @@ Pass::Pass(const DualChunkConfig& dual_chunk, std::span<const RotaryEmbedding> r
   for (const AttentionLayers& kind : layers) {
     LayerPlan& plan = plans_.emplace_back();
     plan.shape = mla_.expanded() ? kind.expanded : kind.shape;
-    if (plan.shape.form == attention::AttentionForm::kBlockSparse) continue;  // token by token
+    if (plan.shape.form == attention::AttentionForm::kBlockSparse ||
+        plan.shape.form == attention::AttentionForm::kCompressed)
+      continue;  // token by token
     if (kernel_ == attention::KernelKind::kSparse) {
       plan.sparse = backend.sparse_plan(plan.shape);
     } else if (decodes()) {

@@ -55,6 +55,8 @@ class Loader {
     weights.embedding = matrix(names_.model, "embed_tokens");
     weights.final_norm = norm(names_.model, "norm");
     if (!model_.tie_word_embeddings) weights.head = matrix(names_.head, "lm_head");
+    const std::uint64_t streams = model_.compressed.streams;
+    if (model_.is_compressed()) weights.head_streams = load_streams(names_.model + "hc_head_", streams, 1);
     return weights;
   }
 
@@ -148,6 +150,8 @@ class Loader {
     if (model_.layer_scalars) layer.scalar = reader_.vector(at + "layer_scalar", 1).front();
     if (model_.layers[index].linear) {
       load_linear(at, layer.linear);
+    } else if (model_.is_compressed()) {
+      load_compressed(at, model_.layers[index], layer);
     } else if (model_.is_mla()) {
       load_mla(at, layer);
       if (model_.layers[index].indexer) load_indexer(at, layer.indexer);
@@ -330,6 +334,59 @@ class Loader {
       out.absorb_v.push_back(reader_.matrix(at, {values}, reader_.type()));
     }
     load_output(at, layer);
+  }
+
+  void load_compressed(const std::string& at, const LayerConfig& config, LayerWeights& layer) const {
+    const CompressedConfig& compressed = model_.compressed;
+    const std::uint64_t streams = compressed.streams;
+    layer.attention_streams = load_streams(at + "hc_attn_", (2 + streams) * streams, 3);
+    layer.mlp_streams = load_streams(at + "hc_ffn_", (2 + streams) * streams, 3);
+    CompressedWeights& out = layer.compressed;
+    const std::string name = at + "attn.";
+    out.qkv_a = matrix(at, "wqkv_a");
+    out.q_norm = vector(name, "q_norm", compressed.q_lora_rank);
+    out.kv_norm = vector(name, "kv_norm", model_.head_dim);
+    out.q_b = matrix(at, "wq_b");
+    layer.sinks = reader_.range(name + "attn_sink", {model_.num_attention_heads}, shard_.q_heads.first,
+                                spec("sinks").n);
+    TensorSlice group = spec("wo_a").slices.front();
+    const std::uint64_t end = group.first + group.count;
+    group.count = compressed.o_lora_rank;
+    for (; group.first < end; group.first += group.count)
+      out.o_a.push_back(reader_.matrix(at, {group}, reader_.type()));
+    out.o_b = matrix(at, "wo_b");
+    if (config.compress_ratio == 0) return;
+    out.entries = load_compressor(name + "compressor.", config, model_.head_dim);
+    if (!config.indexer) return;
+    out.index = load_compressor(name + "indexer.compressor.", config, model_.indexer.head_dim);
+    out.index_q = matrix(at, "indexer.wq_b");
+    const std::uint64_t heads = model_.indexer.num_heads, hidden = model_.hidden_size;
+    out.index_heads =
+        reader_.matrix(name, {{"indexer.weights_proj", heads, hidden, 0, heads, 0, hidden}}, reader_.type());
+  }
+
+  CompressorWeights load_compressor(const std::string& at, const LayerConfig& config,
+                                    std::uint64_t dim) const {
+    const std::uint64_t made = config.indexer ? 2 * dim : dim, hidden = model_.hidden_size;
+    CompressorWeights out;
+    out.kv_gate = reader_.matrix(
+        at, {{"wkv", made, hidden, 0, made, 0, hidden}, {"wgate", made, hidden, 0, made, 0, hidden}},
+        reader_.type());
+    out.position = reader_.range(at + "ape", {config.compress_ratio, made}, 0, config.compress_ratio * made);
+    out.norm = vector(at, "norm", dim);
+    return out;
+  }
+
+  StreamWeights load_streams(const std::string& at, std::uint64_t outputs, std::uint64_t scales) const {
+    const std::uint64_t inputs = model_.compressed.streams * std::uint64_t{model_.hidden_size};
+    reader_.source().require(at + "fn", {outputs, inputs});
+    StreamWeights out;
+    out.mix = PackedMatrix(
+        WeightType::kFp32, static_cast<std::uint32_t>(outputs), static_cast<std::uint32_t>(inputs),
+        [&](std::uint32_t i, float* row) { reader_.source().read(at + "fn", i * inputs, inputs, row); });
+    out.base = reader_.vector(at + "base", outputs);
+    out.scale = reader_.vector(at + "scale", scales);
+    return out;
   }
 
   void load_indexer(const std::string& at, IndexerWeights& out) const {

@@ -41,6 +41,7 @@ struct RankWeights {
                                   // shard.embedding_vocab and on
   PackedMatrix head;              // empty where tied to the embedding
   std::vector<float> final_norm;  // empty: none (EAGLE)
+  StreamWeights head_streams;     // DeepSeek V4: of what the head reads
   std::vector<LayerWeights> layers;
   std::shared_ptr<const DraftHeadWeights> draft;  // null: a model
 

@@ -171,18 +171,21 @@ MoeWeights load_moe(const ModelConfig& model, const Shard& shard, const std::vec
   const std::string block = at + (mixtral ? "block_sparse_moe." : model.names.mlp);
   const std::string& router = model.names.router;
 
-  if (config.scoring == ExpertScoring::kSqrtSoftplus)
-    throw_user_error(
-        "--executor numeric: routing of {} by roots of softplus is priced and not computed; use "
-        "--executor modeled",
-        model.name);
   MoeWeights moe;
   TensorSlice gate = weight_named(weights, "gate").slices.front();
   gate.tensor = router;
   moe.router = reader.matrix(block, {gate}, WeightType::kFp32);
   if (config.router_bias) moe.router_bias = reader.vector(block + router + ".bias", config.num_experts);
-  if (config.scoring == ExpertScoring::kSigmoid)
+  if (layer.hashed) {
+    for (const std::int64_t expert :
+         source.integers(block + router + ".tid2eid", std::uint64_t{model.vocab_size} * config.top_k)) {
+      if (expert < 0 || expert >= config.num_experts)
+        throw_user_error("{}{}.tid2eid: names expert {} of {}", block, router, expert, config.num_experts);
+      moe.experts_of_token.push_back(static_cast<std::uint32_t>(expert));
+    }
+  } else if (config.scoring >= ExpertScoring::kSigmoid) {
     moe.correction_bias = reader.vector(block + router + ".e_score_correction_bias", config.num_experts);
+  }
   if (config.softmax_bias)
     moe.correction_bias = reader.range(block + router + ".e_score_correction_bias", {1, config.num_experts},
                                        0, config.num_experts);

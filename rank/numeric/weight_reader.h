@@ -28,10 +28,11 @@ struct MlpWeights {
 struct MoeWeights {
   PackedMatrix router;  // [experts, hidden], fp32 on every rank
   std::vector<float> router_bias, correction_bias;
-  std::uint32_t first_expert = 0;       // of this rank
-  std::vector<MlpWeights> experts;      // of this rank
-  MlpWeights shared;                    // width 0: none
-  std::vector<float> shared_gate;       // [hidden]; empty: none
+  std::vector<std::uint32_t> experts_of_token;  // [vocabulary, top_k]; empty: the router chooses
+  std::uint32_t first_expert = 0;               // of this rank
+  std::vector<MlpWeights> experts;              // of this rank
+  MlpWeights shared;                            // width 0: none
+  std::vector<float> shared_gate;               // [hidden]; empty: none
   PackedMatrix to_latent, from_latent;  // what routed experts are given and give; empty: the hidden state
   // Gemma 4. The norm of what the router reads, its scale and 1 / sqrt(hidden_size) included; factors of the
   // experts' weights; and the norms behind the dense MLP, before the experts and behind them.
@@ -70,6 +71,30 @@ struct LinearAttentionWeights {
   std::vector<float> skip;  // Mamba 2: D
 };
 
+// What makes one entry of several tokens (DeepSeek V4); the same on every rank.
+struct CompressorWeights {
+  PackedMatrix kv_gate;  // keys, then gates; where groups overlap (ratio 4) of the next and the own one
+  std::vector<float> position;  // of a group's tokens, added to their gates: [ratio, gates]
+  std::vector<float> norm;
+};
+
+// Attention over compressed tokens. The indexer's compressor and heads: with ratio 4 alone.
+struct CompressedWeights {
+  PackedMatrix qkv_a, q_b;  // [q_lora_rank + head_dim, hidden], [heads of this rank x head_dim, q_lora_rank]
+  std::vector<float> q_norm, kv_norm;
+  CompressorWeights entries, index;
+  PackedMatrix index_q, index_heads;
+  std::vector<PackedMatrix> o_a;  // of each group of this rank's heads
+  PackedMatrix o_b;
+};
+
+// Hyper-connections: how streams of the hidden state go into a sublayer and what it says into them; or, last,
+// into the head. The same on every rank.
+struct StreamWeights {
+  PackedMatrix mix;  // [(2 + streams) x streams, or streams, streams x hidden], fp32
+  std::vector<float> base, scale;
+};
+
 struct LayerWeights {
   std::vector<float> input_norm,
       post_attention_norm;  // before attention; before the MLP, or after attention
@@ -81,6 +106,8 @@ struct LayerWeights {
   std::vector<float> sinks;  // of this rank's heads
   float scalar = 1;          // of what leaves the layer
   MlaWeights mla;
+  CompressedWeights compressed;
+  StreamWeights attention_streams, mlp_streams;
   IndexerWeights indexer;
   LinearAttentionWeights linear;
   MlpWeights mlp;

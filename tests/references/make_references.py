@@ -304,6 +304,16 @@ MODELS = {
                        "swa_num_key_value_heads": 8, "swa_head_dim": 24, "swa_v_head_dim": 8, "rope_theta": 5000000, "swa_rope_theta": 10000,
                        "partial_rotary_factor": 0.334, "layernorm_epsilon": 1e-5, "add_swa_attention_sink_bias": True,
                        "add_full_attention_sink_bias": False}}),
+    # Of each kind of layer one; the longest prompt has an entry of 128 tokens, and more of 4 than are chosen.
+    "deepseek-v4": ("DeepseekV4", {
+        "hidden_size": 16, "num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": None,
+        "max_position_embeddings": 1024, "q_lora_rank": 8, "qk_rope_head_dim": 4, "o_groups": 8, "o_lora_rank": 4,
+        "index_n_heads": 8, "index_head_dim": 8, "index_topk": 6, "hc_mult": 2, "hc_sinkhorn_iters": 5, "sliding_window": 12,
+        "compress_ratios": [4, 128, 0], "num_hash_layers": 1, "moe_intermediate_size": 8, "n_routed_experts": 4,
+        "num_experts_per_tok": 2, "swiglu_limit": 0.5, "compress_rope_theta": 160000.0, "rope_parameters": YARN},
+        {"lengths": (1, 9, 140), "published": {
+            "rope_scaling": {key: value for key, value in YARN.items() if key != "rope_theta"}, "rope_theta": 10000.0,
+            "compress_rope_theta": 160000.0, "compress_ratios": [4, 128, 0], "num_hash_layers": 1, "qk_rope_head_dim": 4}}),
     # Of whole heads; all lengths are below the original context, whose factors are the short ones.
     "phi3-longrope": ("Phi3", {**SMALL, "original_max_position_embeddings": 128,
                                "rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0,
@@ -443,6 +453,8 @@ def make_model(name):
 
     def fill(key, tensor):
         normal = torch.randn(tensor.shape, generator=generator)
+        if "tid2eid" in key:
+            return torch.rand((len(tensor), config.n_routed_experts), generator=generator).argsort()[:, :tensor.shape[1]]
         if tensor.dim() == 1:
             if "norm" in key and not (key.endswith("bias") and kind.startswith(("StableLm", "Starcoder2"))):
                 return 0.2 * normal + (0 if gemma or hybrid and "linear_attn" not in key else 1)
@@ -461,7 +473,8 @@ def make_model(name):
         for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if "inv_freq" in key or "embed_scale" in key:
                 continue
-            tensor.copy_(fill(key, tensor).to(stored.get("dtype", torch.bfloat16)))
+            filled = fill(key, tensor)
+            tensor.copy_(filled.to(stored.get("dtype", torch.bfloat16)) if filled.is_floating_point() else filled)
     if "quantise" in stored:
         model.quantised = quantised.quantise_model(model, stored["quantise"])
     return model
@@ -524,14 +537,18 @@ def one_tensor_per_expert(tensors, mixtral):
 
 def publish(folder, words):
     """Where Transformers writes other keys and names than published checkpoints have: the heads of single layers, the
-    context of Kimi Linear, and its dense MLPs, which it calls as the experts; the blocks of Nemotron-H."""
+    context of Kimi Linear, and its dense MLPs, which it calls as the experts; the blocks of Nemotron-H; DeepSeek V4."""
     path = os.path.join(folder, "model.safetensors")
     tensors = {re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", key): tensor
                for key, tensor in safetensors.torch.load_file(path).items()}
+    if "compress_ratios" in words:
+        tensors = renamed(tensors, {"attn.norm.": "attn.kv_norm.", "model.embed_tokens.": "embed.",
+                                    "model.hc_head.hc_": "hc_head_", "model.": ""})
     safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
     with open(os.path.join(folder, "config.json")) as file:
         config = json.load(file)
-    for key in ("model_max_length", "per_layer_config", "layers_block_type"):
+    for key in ("model_max_length", "per_layer_config", "layers_block_type") + ("compress_rates", "layer_types",
+                "mlp_layer_types", "rope_parameters", "partial_rotary_factor") * ("compress_ratios" in words):
         config.pop(key, None)
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump({**config, **words}, file, indent=1)
@@ -586,7 +603,7 @@ def main():
     for name in sys.argv[2:] or MODELS:
         model = make_model(name)
         generator = torch.Generator().manual_seed(7)
-        prompts = [make_prompt(model, length, generator) for length in PROMPT_LENGTHS]
+        prompts = [make_prompt(model, length, generator) for length in MODELS[name][2].get("lengths", PROMPT_LENGTHS)]
         folder = os.path.join(root, name)
         save(model, name, folder)
         with open(os.path.join(folder, "reference.json"), "w") as file:

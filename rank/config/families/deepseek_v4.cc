@@ -29,8 +29,25 @@ void read_compressed_layers(const ConfigReader& config, ModelConfig& model) {
     layer.compress_ratio = ratios[i].get<std::uint32_t>();
     layer.indexer = layer.compress_ratio == 4;
     layer.moe = true;
+    layer.hashed = i < model.compressed.num_hash_layers;
   }
   model.swa_pool_window = window;
+}
+
+// Layers that compress turn at a base of their own, by YaRN without its factor on cosines.
+void read_two_ropes(const ConfigReader& config, ModelConfig& model) {
+  Json compressed = config.has("rope_scaling") ? config.json()["rope_scaling"] : Json::object();
+  if (!compressed.is_object()) throw_user_error("{}: key \"rope_scaling\" must be an object", config.where());
+  compressed["rope_theta"] = config.real("compress_rope_theta", 160000, 1, 1e12);
+  compressed["attention_factor"] = 1.0;
+  const Json both = {{"max_position_embeddings", model.max_position_embeddings},
+                     {"rope_parameters",
+                      {{"full_attention", compressed},
+                       {"sliding_attention", {{"rope_theta", config.real("rope_theta", 10000, 1, 1e12)}}}}}};
+  read_rope(ConfigReader(both, config.where()), model,
+            {.partial_rotary_factor = double(model.compressed.rope_head_dim) / model.head_dim});
+  for (RopeConfig& rope : model.ropes) rope.interleaved = true;
+  for (LayerConfig& layer : model.layers) layer.rope = layer.compress_ratio > 0 ? 0 : 1;
 }
 
 void read_deepseek_v4(const ConfigReader& config, ModelConfig& model) {
@@ -44,6 +61,8 @@ void read_deepseek_v4(const ConfigReader& config, ModelConfig& model) {
   compressed.o_groups = config.number("o_groups", 1, model.num_attention_heads);
   compressed.o_lora_rank = config.number("o_lora_rank", 1, 1U << 20);
   compressed.streams = config.number("hc_mult", 1, 64);
+  compressed.sinkhorn_iters = config.number_or("hc_sinkhorn_iters", 20);
+  compressed.stream_eps = config.real("hc_eps", 1e-6, 0, 1);
   compressed.num_hash_layers = config.number_or("num_hash_layers", 3, 0);
   if (model.num_attention_heads % compressed.o_groups != 0)
     throw_user_error("{}: o_groups {} does not divide num_attention_heads {}", config.where(),
@@ -52,9 +71,13 @@ void read_deepseek_v4(const ConfigReader& config, ModelConfig& model) {
   model.indexer.num_heads = config.number("index_n_heads", 1, 1024);
   model.indexer.head_dim = config.number("index_head_dim", 2, 1024);
   model.indexer.top_k = config.number("index_topk", 1);
-  model.ropes.assign(1, {});
-  model.ropes.front().partial_rotary_factor = double(compressed.rope_head_dim) / model.head_dim;
-  model.ropes.front().interleaved = true;
+  if (compressed.rope_head_dim % 2 != 0 || compressed.rope_head_dim > model.indexer.head_dim)
+    throw_user_error("{}: key \"qk_rope_head_dim\" is {}; it must be even and at most index_head_dim {}",
+                     config.where(), compressed.rope_head_dim, model.indexer.head_dim);
+  read_two_ropes(config, model);
+  model.limits_gates = true;
+  for (LayerConfig& layer : model.layers)
+    layer.expert_limit = layer.mlp_limit = config.real("swiglu_limit", 10, 0, 1e6);
   model.attention_sinks = true;
   MoeConfig& moe = model.moe;
   moe.num_experts = config.number("n_routed_experts", 1, kMostExperts);
@@ -64,6 +87,18 @@ void read_deepseek_v4(const ConfigReader& config, ModelConfig& model) {
   moe.scoring = ExpertScoring::kSqrtSoftplus;
   moe.normalize_weights = config.flag("norm_topk_prob", true);
   moe.routed_scaling_factor = config.real("routed_scaling_factor", 1.5, 1e-3, 1e3);
+  if (const std::string scoring = config.text("scoring_func", "sqrtsoftplus"); scoring != "sqrtsoftplus")
+    throw_user_error("{}: key \"scoring_func\" is \"{}\"; supported is sqrtsoftplus", config.where(),
+                     scoring.substr(0, 40));
+  model.names.renamed = {{"input_layernorm", "attn_norm"},
+                         {"post_attention_layernorm", "ffn_norm"},
+                         {"mlp.", "ffn."},
+                         {"gate_proj.", "w1."},
+                         {"up_proj.", "w3."},
+                         {"down_proj.", "w2."},
+                         {"e_score_correction_bias", "bias"},
+                         {"embed_tokens", "embed"},
+                         {"lm_head", "head"}};
 }
 
 constexpr std::array<Architecture, 1> kDeepseekV4Architectures = {{

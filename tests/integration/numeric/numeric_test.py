@@ -74,7 +74,7 @@ def forbidden(model, backend, page):
     """What SGLang's matrices say against a backend of BACKENDS, as part of the sentence; None: it serves."""
     config = config_of(model)
     if config.get("index_topk"):
-        return "has no sparse attention"
+        return "has no attention to compressed tokens" if config.get("compress_ratios") else "has no sparse attention"
     if config.get("dual_chunk_attention_config"):
         return "has no dual chunk attention"
     if config.get("kv_lora_rank"):
@@ -426,7 +426,7 @@ class Schedules(Numeric):
     def test_sparse_attention(self):
         """Index keys in pages, chunks, retraction, every kernel's plan: the same tokens."""
         for model in models():
-            if not config_of(model).get("index_topk"):
+            if not config_of(model).get("index_topk") or config_of(model).get("compress_ratios"):
                 continue
             prompts = self.conversations(model)[:12]
             plain = self.generate(model, prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=24)
@@ -443,6 +443,33 @@ class Schedules(Numeric):
                              "--nsa-decode-backend", "fa3"], "--nsa-decode-backend", "no sparse attention")
         self.assert_refused(["generate", "--model-path", os.path.join(MODELS, "deepseek-v32"), "--prompt-ids", "1",
                              "--dsa-prefill-backend", "fa2"], "--nsa-prefill-backend fa2", "flashmla_sparse")
+
+    def test_compressed_attention(self):
+        """Latents, entries and what is compressed, in pages: prefixes, chunks that cut groups, retraction, layouts."""
+        chooser = random.Random(5)
+
+        def fresh(count):
+            return [chooser.randrange(131) for _ in range(count)]
+
+        def check(prompts, *variants):
+            plain = self.generate("deepseek-v4", prompts, "--disable-radix-cache", "--max-running-requests", "1", new_tokens=40)
+            for extra in variants:
+                with self.subTest(extra=extra):
+                    rows = self.generate("deepseek-v4", prompts, "--check-invariants", *extra.split(), new_tokens=40)
+                    self.assertEqual(rows, plain)
+
+        system = fresh(300)
+        check([system[:cut] + fresh(own) for cut, own in ((300, 9), (300, 250), (280, 1), (0, 30), (300, 9), (256, 2))],
+              "--tp 2 --max-running-requests 2 --chunked-prefill-size 256 --enable-mixed-chunk",
+              "--max-total-tokens 1280 --swa-full-tokens-ratio 1 --schedule-conservativeness 0",  # evicts
+              "--disable-radix-cache",  # windows let go
+              "--tp 4 --dp-size 2 --enable-dp-attention --moe-a2a-backend deepep")
+        # All need another page at once: three are retracted.
+        check([fresh(240) for _ in range(8)],
+              "--max-total-tokens 2304 --swa-full-tokens-ratio 0.6 --schedule-conservativeness 0")
+        base = ["generate", "--prompt-ids", "1", "--model-path", os.path.join(MODELS, "deepseek-v4")]
+        self.assert_refused([*base, "--kv-cache-dtype", "fp8_e4m3"], "kept in float32 only")
+        self.assert_refused([*base, "--speculative-algorithm", "EAGLE"], "reads the streams of deepseek-v4")
 
     def test_sampling_depends_on_the_seed_alone(self):
         model = models()[0]

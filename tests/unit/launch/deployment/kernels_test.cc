@@ -53,7 +53,8 @@ TEST(Kernels, DeepseekV4HasDefaultsOfItsOwn) {
   EXPECT_EQ(ranks.scheduler.max_running_requests, 32U);
   EXPECT_THAT(refused("deepseek-v4-flash", "b200", {"--kv-cache-dtype", "bfloat16"}), HasSubstr("fp8_e4m3"));
   EXPECT_THAT(refused("deepseek-v4-flash", "b200", {"--disable-hybrid-swa-memory"}), HasSubstr("windows"));
-  EXPECT_THAT(refused("deepseek-v4-flash", "b200", {"--executor", "numeric"}), HasSubstr("compressed"));
+  EXPECT_THAT(refused("deepseek-v4-flash", "b200", {"--executor", "numeric", "--dtype", "bfloat16"}),
+              HasSubstr("float32 only"));
   EXPECT_THAT(refused("deepseek-v4-flash", "b200", {"--pp-size", "2"}), HasSubstr("streams"));
   EXPECT_THAT(refused("deepseek-v4-flash", "b200", {"--attention-backend", "fa3"}), HasSubstr("dsv4"));
   EXPECT_EQ(refused("deepseek-v4-flash", "b200",

@@ -83,6 +83,7 @@ TEST(GoldenModels, ThereIsOneOfEachArchitecture) {
                              "DeepseekV2ForCausalLM",
                              "DeepseekV3ForCausalLM",
                              "DeepseekV32ForCausalLM",
+                             "DeepseekV4ForCausalLM",
                              "GlmMoeDsaForCausalLM",
                              "GptOssForCausalLM",
                              "Llama4ForCausalLM",

@@ -114,5 +114,28 @@ TEST(Router, ExpertsOfLostGroupsAreNeverChosen) {
   EXPECT_EQ(out[1].expert, 1U);
 }
 
+// DeepSeek V4: of the root of softplus; or a table chooses, and scores weigh.
+TEST(Router, ATableChoosesWhateverTheScores) {
+  MoeConfig config;
+  config.scoring = ExpertScoring::kSqrtSoftplus;
+  config.normalize_weights = true;
+  config.num_experts = 4;
+  config.top_k = 2;
+  const std::vector<float> logits = {0, 1, -1, 5};
+  const auto root = [&](std::size_t i) { return std::sqrt(std::log1p(std::exp(logits[i]))); };
+  std::vector<Routed> out;
+  std::vector<float> scores = logits;
+  route(config, scores, {}, out);
+  EXPECT_EQ(out[0].expert, 1U);
+  EXPECT_EQ(out[1].expert, 3U);
+  EXPECT_NEAR(out[1].weight, root(3) / (root(1) + root(3)), 1e-6);
+  scores = logits;
+  const std::vector<std::uint32_t> table = {2, 0};
+  route(config, scores, {}, out, table);
+  EXPECT_EQ(out[0].expert, 0U);
+  EXPECT_EQ(out[1].expert, 2U);
+  EXPECT_NEAR(out[1].weight, root(2) / (root(0) + root(2)), 1e-6);
+}
+
 }  // namespace
 }  // namespace tpsim::rank
