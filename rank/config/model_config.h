@@ -91,6 +91,7 @@ struct MoeConfig {
   bool gemma_router = false;
   // Elements of what routed experts are given, by a projection; 0: the hidden state.
   std::uint32_t latent_size = 0;
+  bool latent_norm = false;  // Kimi K3: what they said is normed before it is projected back
 };
 
 // Multi-head latent attention (DeepSeek V2, V3): keys and values are projections of one latent vector.
@@ -154,7 +155,8 @@ struct LinearAttentionConfig {
   std::uint32_t norm_groups = 0;  // of the norm of its output, which are not cut over ranks; 0: none
   // The checkpoint keeps q, k, v, z (and b, a) of one key head together, and not each in a tensor.
   bool packed = false;
-  bool conv_bias = false;  // kMamba2
+  bool conv_bias = false;       // kMamba2
+  bool full_rank_gate = false;  // kKda, of Kimi K3: gates of the output come from the hidden state at once
 
   std::uint32_t key_dim() const { return num_key_heads * key_head_dim; }
   std::uint32_t value_dim() const { return num_value_heads * value_head_dim; }
@@ -342,10 +344,13 @@ struct ModelConfig {
   // Norms take the mean off, too; with a bias, which stands behind the weights wherever those are kept.
   bool layer_norms = false, norm_bias = false;
   bool parallel_block = false;  // Cohere: the MLP reads what attention reads, and there is one norm a layer
-  double residual_scale = 1;    // Granite: of what attention and the MLP add
-  double logit_scale = 1;       // Cohere, Granite
-  double embedding_scale = 1;   // Gemma: sqrt(hidden_size)
-  double attention_scale = 0;   // of q.k, YaRN's factor for MLA included
+  // Kimi K3 (attention residuals): of so many layers the sums are kept, and each sublayer reads a mixture of
+  // those before it; 0: the residual is a sum.
+  std::uint32_t residual_block = 0;
+  double residual_scale = 1;       // Granite: of what attention and the MLP add
+  double logit_scale = 1;          // Cohere, Granite
+  double embedding_scale = 1;      // Gemma: sqrt(hidden_size)
+  double attention_scale = 0;      // of q.k, YaRN's factor for MLA included
   double attention_logit_cap = 0;  // Gemma 2: 50; 0 = none
   double final_logit_cap = 0;      // Gemma 2: 30; 0 = none
   bool attention_sinks = false;    // gpt-oss

@@ -161,6 +161,9 @@ constexpr std::string_view kStructure[] = {
     "hidden_size_per_layer_input",
     "global_head_dim",
     "attention_k_eq_v",
+    "attn_res_block_size",
+    "routed_expert_hidden_size",
+    "mla_use_output_gate",
 };
 
 bool says_something(const Json& value) {

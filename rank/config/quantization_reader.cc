@@ -302,6 +302,8 @@ QuantizationConfig read_quantization(const nlohmann::json& json, const std::stri
   if (method == "gptq") return read_gptq(config);
   if (method == "awq") return read_awq(config);
   if (method == "mxfp4") return read_mxfp4();
+  // Kimi K3's experts, which SGLang takes as mxfp4's.
+  if (config.text("format", "") == "mxfp4-pack-quantized") return read_mxfp4();
   if (method == "compressed-tensors" || method == "compressed_tensors") return read_compressed(config);
   if (method == "w8a8_fp8" || method == "w8a8_int8") return read_w8a8(config, method);
   throw_user_error(

@@ -174,6 +174,9 @@ std::vector<Communication::Exchange> Communication::layers(const PassRows& rows,
   if (model_.num_bare_layers > 0)
     all_reduce(double(rows.attention) * model_.hidden_size * kElement, layout.tp_size, model_.num_bare_layers,
                out);
+  // What experts said in their own space, before its norm (models/kimi_k3.py, _latent_norm).
+  if (model_.moe.latent_norm && !layout.a2a())
+    all_reduce(double(rows.gathered) * model_.moe.latent_size * kElement, layout.tp_size, experts, out);
   // The sums of squares of a token's queries and of its keys, in fp32 (minimax_m2.py).
   if (model_.qk_norm_over_heads)
     all_reduce(double(rows.attention) * 2 * sizeof(float), shard_.attention.size, model_.num_layers, out);

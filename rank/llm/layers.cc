@@ -395,16 +395,29 @@ class List {
       return rows_of(std::string("self_attn.") + name, linear.num_key_heads * of_head, columns,
                      heads * shard_.tp_rank * of_head, heads * of_head);
     };
-    add("qkv_proj.kda", Sharding::kColumn, layers,
-        {rows("q_proj", width, hidden_), rows("k_proj", width, hidden_), rows("v_proj", width, hidden_)});
+    std::vector<TensorSlice> wide = {rows("q_proj", width, hidden_), rows("k_proj", width, hidden_),
+                                     rows("v_proj", width, hidden_)};
+    if (linear.full_rank_gate) {  // models/kimi_k3.py: gates beside those, decays and strengths together
+      wide.push_back(rows("g_proj", width, hidden_));
+      add("fused_qkvg_proj.kda", Sharding::kColumn, layers, std::move(wide));
+      add("bfa_proj", Sharding::kColumn, layers,
+          {whole("self_attn.f_a_proj", width, hidden_), rows("b_proj", 1, hidden_)});
+      add("f_b_proj", Sharding::kColumn, layers, {rows("f_b_proj", width, width)});
+      return add_kda_output(heads, width);
+    }
+    add("qkv_proj.kda", Sharding::kColumn, layers, std::move(wide));
     add("fg_a_proj", Sharding::kReplicated, layers,
         {whole("self_attn.f_a_proj", width, hidden_), whole("self_attn.g_a_proj", width, hidden_)});
     add("f_b_proj", Sharding::kColumn, layers, {rows("f_b_proj", width, width)});
     add("g_b_proj", Sharding::kColumn, layers, {rows("g_b_proj", width, width)});
     add("b_proj", Sharding::kColumn, layers, {rows("b_proj", 1, hidden_)});
-    add("o_proj.kda", Sharding::kRow, layers,
-        {columns_of("self_attn.o_proj", hidden_, linear.num_key_heads * width, heads * shard_.tp_rank * width,
-                    heads * width)});
+    add_kda_output(heads, width);
+  }
+
+  void add_kda_output(std::uint64_t heads, std::uint64_t width) {
+    add("o_proj.kda", Sharding::kRow, model_.linear.num_layers,
+        {columns_of("self_attn.o_proj", hidden_, model_.linear.num_key_heads * width,
+                    heads * shard_.tp_rank * width, heads * width)});
   }
 
   // Layers that have keys and values.
@@ -476,6 +489,9 @@ class List {
     add("kv_b_proj", Sharding::kColumn, layers,
         {head_rows("self_attn.kv_b_proj", heads, shard_.q_heads,
                    std::uint64_t{mla.qk_nope_head_dim} + mla.v_head_dim, mla.kv_lora_rank)});
+    if (model_.attn_output_gate)  // Kimi K3
+      add("g_proj", Sharding::kColumn, layers,
+          {head_rows("self_attn.g_proj", heads, shard_.q_heads, mla.v_head_dim, hidden_)});
     add_output(mla.v_head_dim, heads, shard_.q_heads, layers);
     if (model_.is_sparse()) add_indexer();
   }
@@ -649,6 +665,9 @@ class List {
       }
     }
     if (moe().shared_gate) add_vector("shared_expert_gate", hidden_, moe().num_layers);
+    if (moe().latent_norm) add_vector("routed_expert_norm", moe().latent_size, moe().num_layers);
+    // A norm and a projection to one number, before attention and before the MLP.
+    if (model_.residual_block > 0) add_vector("attention_residuals", 4 * hidden_, layers);
     if (model_.attention_sinks) add_vector("sinks", shard_.q_heads.count(), layers);
   }
 

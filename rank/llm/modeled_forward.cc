@@ -273,6 +273,13 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     // Sums become mixtures of streams, before and behind attention and experts.
     add(&Dense::other, costs_.hyper_connections(m, hidden, model_.compressed.streams), norms);
     other(m * 2 * hidden, norms);
+  } else if (model_.residual_block > 0) {
+    // What is read is a mixture of the sums of the blocks before it and of its own, and normed with it in one
+    // kernel (kernels/ops/attention/attn_res.py of SGLang 0.5.23).
+    double blocks = 0;
+    for (std::uint32_t i = 0; i < model_.num_layers; ++i)
+      blocks += std::ceil(double(i) / model_.residual_block) / layers;
+    other(m * (4 + blocks) * hidden, norms);
   } else {
     // 3: the sum alone, its norms are kernels of their own. In parallel one norm, and two sums.
     other(m * (torch_norms || !model_.pre_norms || model_.parallel_block ? 3 : 4) * hidden, norms);
@@ -311,6 +318,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   other(m * 4 * kv, attended);  // new keys and values into the pool
   if (model_.attn_output_gate || model_.head_gates)
     other(m * 3 * q, attended);  // outputs times sigmoid of the gates
+  if (model_.moe.latent_norm) other(m * 2 * double(model_.moe.latent_size), model_.moe.num_layers);
   if (model_.moe.shared_gate) other(m * 4 * hidden, model_.moe.num_layers);  // gate of the shared expert
   exchange(communication.layers(rows, exchanges));
   if (shard_.stage.first()) {

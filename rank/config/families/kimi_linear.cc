@@ -1,6 +1,13 @@
 // Kimi Linear: Kimi Delta Attention in three of four layers, latent attention without rotation in the others,
-// and DeepSeek V3's experts under names of its own.
+// and DeepSeek V3's experts under names of its own. Kimi K3: the same with gates of full rank in both kinds
+// of layers, experts in a space of their own, and residuals that are mixtures.
+//
+// Source of K3: SGLang 0.5.23, configs/kimi_k3.py, configs/kimi_linear.py and models/kimi_k3.py.
+#include <algorithm>
 #include <array>
+#include <iterator>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "rank/config/config_parts.h"
@@ -35,8 +42,36 @@ void read_kda_layers(const ConfigReader& config, ModelConfig& model) {
     throw_user_error("{}: layers must be of both kinds, with KDA and with attention", config.where());
 }
 
+// What Kimi K3 has besides. Its activation (SiTU) moves what SiLU moves, and bounds of decays cost nothing.
+void read_k3(const ConfigReader& config, ModelConfig& model) {
+  if (const std::string act = config.text("hidden_act", "silu"); act != "situ" && act != "silu")
+    throw_user_error("{}: key \"hidden_act\" is \"{}\"; SGLang's Kimi K3 has situ and silu", config.where(),
+                     act.substr(0, 40));
+  if (!config.flag("mla_use_nope", true))
+    throw_user_error("{}: key \"mla_use_nope\" is false; SGLang's Kimi K3 rotates nothing", config.where());
+  if (config.number_or("moe_layer_freq", 1) != 1 ||
+      config.text("moe_router_activation_func", "sigmoid") != "sigmoid")
+    throw_user_error("{}: \"moe_layer_freq\" must be 1 and \"moe_router_activation_func\" sigmoid",
+                     config.where());
+  constexpr std::string_view kKnown[] = {"kda_layers",        "full_attn_layers",       "num_heads",
+                                         "head_dim",          "short_conv_kernel_size", "gate_lower_bound",
+                                         "use_full_rank_gate"};
+  const Json& kda = config.json()["linear_attn_config"];
+  for (const auto& [key, value] : kda.items())
+    if (std::ranges::find(kKnown, key) == std::end(kKnown))
+      throw_user_error("{}: linear_attn_config: key \"{}\" is not known of Kimi K3", config.where(),
+                       key.substr(0, 40));
+  model.linear.full_rank_gate =
+      ConfigReader(kda, config.where() + ": linear_attn_config").flag("use_full_rank_gate", false);
+  model.attn_output_gate = config.flag("mla_use_output_gate", false);
+  model.moe.latent_size = config.number_or("routed_expert_hidden_size", 0, 0);
+  model.moe.latent_norm = model.moe.latent_size > 0 && config.flag("latent_moe_use_norm", false);
+  model.residual_block = config.number_or("attn_res_block_size", 0, 0);
+}
+
 void read_kimi_linear(const ConfigReader& config, ModelConfig& model) {
-  model.activation = read_activation(config, "hidden_act", "silu");
+  const bool k3 = model.facts.priced_only;
+  if (!k3) model.activation = read_activation(config, "hidden_act", "silu");
   read_mla(config, model);
   read_kda_layers(config, model);
   model.ropes = {RopeConfig{}};
@@ -57,10 +92,14 @@ void read_kimi_linear(const ConfigReader& config, ModelConfig& model) {
   moe.routed_scaling_factor = config.real("routed_scaling_factor", 1, 1e-3, 1e3);
   const std::uint32_t dense = config.number_or("first_k_dense_replace", 1, 0);
   for (std::uint32_t i = dense; i < model.num_layers; ++i) model.layers[i].moe = true;
+  if (k3) read_k3(config, model);
 }
 
-constexpr std::array<Architecture, 1> kKimiLinearArchitectures = {{
+constexpr std::array<Architecture, 2> kKimiLinearArchitectures = {{
     {.name = "KimiLinearForCausalLM", .facts = {.biased_grouped_topk = true, .late_state_cache = true}},
+    {.name = "KimiK3ForConditionalGeneration",
+     .facts =
+         {.biased_grouped_topk = true, .multimodal = true, .late_state_cache = true, .priced_only = true}},
 }};
 
 }  // namespace

@@ -75,6 +75,7 @@ TEST(ModelCatalogue, EveryEntryLoads) {
                                              "internvl3.5-8b",
                                              "k-exaone-236b-a23b",
                                              "kimi-k2",
+                                             "kimi-k3",
                                              "kimi-linear-48b-a3b",
                                              "laguna-m.1",
                                              "laguna-xs.2",

@@ -117,6 +117,7 @@ TEST(Shard, NamesAndCardsSayTheParameters) {
                                         {"gemma-4-26b-a4b", 25.2e9},
                                         {"gemma-4-12b", 12.0e9},
                                         {"kimi-linear-48b-a3b", 49.1e9},
+                                        {"kimi-k3", 2.8e12},
                                         {"deepseek-v4-flash", 284e9},
                                         {"deepseek-v4-pro", 1.6e12},
                                         {"lfm2.5-230m", 230e6},

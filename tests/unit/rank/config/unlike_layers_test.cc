@@ -134,5 +134,31 @@ TEST(KimiLinear, KdaInThreeOfFourLayers) {
   EXPECT_THAT(refused(json), HasSubstr("linear_attn_config"));
 }
 
+TEST(KimiLinear, K3IsItWithMoreGates) {
+  const ModelConfig model = load_model_config("moonshotai/Kimi-K3");
+  EXPECT_EQ(model.linear.num_layers, 69U);
+  EXPECT_EQ(model.attention[0].num_layers, 24U);
+  EXPECT_EQ(model.moe.latent_size, 3584U);
+  const auto weights = weight_list(model, make_shard(model, 8, 0));
+  EXPECT_EQ(weight_named(weights, "fused_qkvg_proj.kda").n, 4U * 12 * 128);
+  EXPECT_EQ(weight_named(weights, "bfa_proj").n, 128U + 12);
+  EXPECT_EQ(weight_named(weights, "g_proj").n, 12U * 128);
+  EXPECT_EQ(weight_named(weights, "experts.gate_up_proj").k, 3584U);
+  EXPECT_EQ(weight_named(weights, "experts.gate_up_proj").format.kind, WeightFormat::Kind::kMxfp4);
+  EXPECT_EQ(weight_named(weights, "g_proj").format.kind, WeightFormat::Kind::k16Bit);
+  // The published checkpoint is 1.42 TB (of 2^40 bytes), its vision tower included.
+  EXPECT_NEAR(static_cast<double>(weight_bytes(model, make_shard(model, 1, 0))), 1.42 * (1ULL << 40),
+              0.04e12);
+  Json json = config_of("kimi-k3");
+  json["text_config"]["linear_attn_config"]["decay_of_tomorrow"] = 1;
+  EXPECT_THAT(refused(json), HasSubstr("decay_of_tomorrow"));
+  json = config_of("kimi-k3");
+  json["text_config"]["mla_use_nope"] = false;
+  EXPECT_THAT(refused(json), HasSubstr("mla_use_nope"));
+  json = config_of("kimi-linear-48b-a3b");
+  json["attn_res_block_size"] = 12;  // SGLang's class of Kimi Linear has none
+  EXPECT_THAT(refused(json), HasSubstr("attn_res_block_size"));
+}
+
 }  // namespace
 }  // namespace tpsim::rank
