@@ -69,6 +69,8 @@ rank::ModelConfig load_model(const ServerArgs& args) {
   config.facts.appends_shared_experts = appends_shared_experts(config, args.sglang_release.rules);
   config.facts.few_mla_splits = !args.sglang_release.rules.mla_splits_fill_device;
   config.facts.residual_norm_kernels = args.sglang_release.rules.gemma3_norms_are_kernels;
+  config.facts.small_kernels_overlap = args.sglang_release.rules.small_kernels_overlap;
+  config.facts.tunes_scans = args.sglang_release.rules.tunes_scans;
   config.facts.compiles_rotation = args.sglang_release.rules.prefill_pieces_are_breakable;
   if (config.facts.fp32_router > args.sglang_release.rules.fp32_routers) config.facts.fp32_router = 0;
   if (args.disable_shared_experts_fusion) config.moe.num_fused_shared_experts = 0;

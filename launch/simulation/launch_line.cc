@@ -101,10 +101,10 @@ void add_backends(const std::vector<BackendPair>& pairs, std::map<std::string, s
 // The server's own command, or with `routed` its router's where there is one; of the flags `given`.
 LaunchCommand server_command(const ServerArgs& args, std::map<std::string, std::string> given, bool routed) {
   static const std::vector<std::string> kFlags = flags_of_the_server();
-  const bool newest = args.sglang_release.name == scheduler::default_release().name;
+  const bool renamed = args.sglang_release.rules.renames_flags;
   given.erase("--nnodes");  // several_nodes() says it, of each node
   add_backends(args.attention_backends, given);
-  if (const auto attn_dp = given.find("--attn-dp-size"); attn_dp != given.end() && !newest) {
+  if (const auto attn_dp = given.find("--attn-dp-size"); attn_dp != given.end() && !renamed) {
     if (attn_dp->second != "1") {
       given["--dp-size"] = attn_dp->second;
       given["--enable-dp-attention"] = "true";
@@ -124,7 +124,7 @@ LaunchCommand server_command(const ServerArgs& args, std::map<std::string, std::
     if (value == given.end() || value->second == "false") continue;
     std::string name = flag;
     for (const auto& [old_name, new_name] : kNewNames) {
-      if (newest && flag == old_name) name = new_name;
+      if (renamed && flag == old_name) name = new_name;
     }
     command.words.push_back(name);
     if (value->second == "true") continue;  // a switch
@@ -222,12 +222,12 @@ class Hosts {
 
 // --decode-args behind a server's flags, whose parser takes the last value of each.
 std::string decode_words(const ServerArgs& args) {
-  const bool newest = args.sglang_release.name == scheduler::default_release().name;
+  const bool renamed = args.sglang_release.rules.renames_flags;
   std::istringstream text(args.disaggregation.decode_args);
   std::string out, word;
   while (text >> word) {
     for (const auto& [old_name, new_name] : kNewNames) {
-      if (newest && word == old_name) word = new_name;
+      if (renamed && word == old_name) word = new_name;
     }
     out += " " + shell_word(word);
   }

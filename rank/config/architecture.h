@@ -36,13 +36,15 @@ struct ArchitectureFacts {
   // That kernel knows nothing of fused shared experts, which seven small ones add (topk.py:1062 of 0.5.12).
   bool appends_shared_experts = false;
   bool few_mla_splits = false;  // !ReleaseRules::mla_splits_fill_device
-  // Routing is PyTorch's own kernels, one by one (Gemma4Router, Gemma4MoE).
+  // Routing is PyTorch's own kernels, one by one (Gemma4Router, Gemma4MoE; models/afmoe.py).
   bool torch_router = false;
   // So are its norms and what turns queries and keys (Gemma3RMSNorm, apply_rotary_pos_emb of
   // models/gemma3_causal.py).
   bool torch_norms = false;
   bool residual_norm_kernels = false;  // … but for those of the residual (gemma3_norms_are_kernels)
   bool compiles_rotation = false;      // … and what turns, in prefill, too (prefill_pieces_are_breakable)
+  bool small_kernels_overlap = false;      // as the release says (ReleaseRules)
+  bool tunes_scans = false;
   // The router multiplies in fp32 (its gate's forward()), in releases whose ReleaseRules::fp32_routers is as
   // large; 0: never.
   std::uint8_t fp32_router = 0;
@@ -53,7 +55,9 @@ struct ArchitectureFacts {
   bool not_in_compiled_pieces = false;
   bool multimodal = false;
   // Multimodal, and none of SGLang's exceptions whose prefill is captured (0.5.23:
-  // multimodal_breakable_cuda_graph_supported_model_archs).
+  // multimodal_breakable_cuda_graph_supported_model_archs); or of layers that are not attention and are not
+  // counted as such (model_runner_components/cuda_graph_setup.py), or KDA's or DeepSeek V4's
+  // (arg_groups/cuda_graph_hook.py).
   bool eager_prefill = false;
   // Sums over ranks and the norm behind them are one kernel of FlashInfer's by default, in releases whose
   // ReleaseRules::fuses_all_reduces is as large; 0: never (server_args.py, later arg_groups/overrides.py:

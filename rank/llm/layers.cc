@@ -120,7 +120,8 @@ LinearLayers linear_layers(const ModelConfig& model, const Shard& shard) {
           .v_dim = linear.value_head_dim,
           .conv_kernel = linear.conv_kernel,
           .state_bytes = linear.state_bytes,
-          .chunk = linear.chunk};
+          .chunk = linear.chunk,
+          .tuned = model.facts.tunes_scans};
 }
 
 std::uint64_t kv_bytes_per_token(const ModelConfig& model, const Shard& shard, NumberFormat kv_format,
@@ -407,10 +408,11 @@ class List {
     }
     add("qkv_proj.kda", Sharding::kColumn, layers, std::move(wide));
     add("fg_a_proj", Sharding::kReplicated, layers,
-        {whole("self_attn.f_a_proj", width, hidden_), whole("self_attn.g_a_proj", width, hidden_)});
+        {whole("self_attn.f_a_proj", width, hidden_), whole("self_attn.g_a_proj", width, hidden_)})
+        .joined = true;
+    add("b_proj", Sharding::kColumn, layers, {rows("b_proj", 1, hidden_)}).joined = true;
     add("f_b_proj", Sharding::kColumn, layers, {rows("f_b_proj", width, width)});
-    add("g_b_proj", Sharding::kColumn, layers, {rows("g_b_proj", width, width)});
-    add("b_proj", Sharding::kColumn, layers, {rows("b_proj", 1, hidden_)});
+    add("g_b_proj", Sharding::kColumn, layers, {rows("g_b_proj", width, width)}).joined = true;
     add_kda_output(heads, width);
   }
 

@@ -44,6 +44,7 @@ struct LinearLayers {
   std::uint32_t conv_kernel = 0;
   std::uint32_t state_bytes = 0;  // of an element of the recurrent state
   std::uint32_t chunk = 0;        // tokens that prefill takes at once
+  bool tuned = false;             // ArchitectureFacts::tunes_scans
   // Channels of the convolution: queries, keys and values of all heads.
   std::uint64_t conv_dim() const {
     return std::uint64_t{2} * num_k_heads * k_dim + std::uint64_t{num_v_heads} * v_dim;
@@ -102,6 +103,7 @@ struct WeightSpec {
   std::uint32_t experts = 1;   // of this rank, in each of the layers
   bool tied = false;           // is another weight, too, and takes no memory of its own
   bool quantised = false;      // --quantization applies
+  bool joined = false;         // one product with the linear weight before it, while both are 16 bit
   // Where layers differ in their heads: which of ModelConfig::attention have it.
   std::uint32_t attention = 0;
   WeightFormat format;

@@ -48,6 +48,13 @@ constexpr double kBlockProductIssued = 2.4;
 constexpr std::uint32_t kTorchNormKernels = 10;
 constexpr double kTorchNormSeconds = 14e-6, kTorchNormElements = 27;
 constexpr double kTorchRotations = 4, kTorchRotationElements = 35;
+// Seconds less where small kernels overlap (ReleaseRules::small_kernels_overlap), between servers of SGLang
+// 0.5.16 and 0.5.23 on H200s: a kernel (llama-3.1-8b decodes in 0.07 ms less with 1, 16 and 32 requests, two
+// norms and an activation a layer); alignment of at most so many rows to more than 63 experts (a profile of
+// qwen3-30b-a3b: one kernel of 1.5 us, two of 4 and what lies between them); triton_kernels' routing
+// (gpt-oss-20b, 0.26 ms with 1 to 64 requests).
+constexpr double kStartsEarly = 0.7e-6, kAlignsAtOnce = 3.3e-6, kTritonRouting = 9.4e-6;
+constexpr std::uint32_t kAlignedAtOnce = 64;
 constexpr double kGathered = 4;  // data-parallel attention: buffers cleared and copied (dp_attention.py)
 
 constexpr double kFusedRows = 2048;  // of a sum over ranks that is fused with its norm (shard.h)
@@ -64,6 +71,14 @@ constexpr double kEndLaunches = 50;
 // it 264 at a time (SchedulerConfig::launch_queue): eager prefills of deepseek-v2-lite, 850 kernels, are all
 // queued while the one before runs, and its tokens are seen as soon as it ends.
 constexpr double kEagerLaunch = 264.0 / 1024;
+
+// Programmatic dependent launch, of compute capability 9.0 and above.
+bool launches_early(const proto::HardwareProfile& profile) {
+  using attention::GpuGeneration;
+  const auto generation = attention::parse_gpu_generation(profile.architecture());
+  return generation == GpuGeneration::kHopper || generation == GpuGeneration::kBlackwell ||
+         generation == GpuGeneration::kBlackwellSm120;
+}
 
 }  // namespace
 
@@ -93,6 +108,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       mega_moe_(options.mega_moe),
       tracks_states_(options.tracks_states),
       hands_selection_over_(options.hands_selection_over),
+      small_kernels_overlap_(model.facts.small_kernels_overlap && launches_early(profile)),
       host_(std::move(options.host)) {
   if (options.fresh_kernels) fresh_kernels_.emplace(std::move(*options.fresh_kernels), host_.compiling());
   const auto power = [&profile](std::string_view name) {
@@ -161,9 +177,14 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     }
   };
 
-  for (const WeightSpec& weight : weights_) {
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    const WeightSpec& weight = weights_[i];
     const double weight_rows = communication.rows_of(weight.part, rows);
     if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
+    if (weight.joined && !weight.format.quantized()) continue;
+    std::uint64_t columns = weight.n;
+    for (std::size_t j = i + 1; j < weights_.size() && weights_[j].joined; ++j)
+      columns += weights_[j].format.quantized() ? 0 : weights_[j].n;
     if (latent != Latent::kExpanded && weight.name == "kv_b_proj") {
       add(&Dense::gemm, mla_costs_->absorbed(m), weight.layers);
       add(&Dense::other, mla_costs_->widening(costs_), weight.layers);
@@ -177,7 +198,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
                   weight.layers);
       continue;
     }
-    KernelCost cost = costs_.gemm(weight_rows, weight.n, weight.k, weight.format);
+    KernelCost cost = costs_.gemm(weight_rows, columns, weight.k, weight.format);
     if (weight.part == ModelPart::kRouter && model_.facts.fp32_router != 0) {
       other(weight_rows * 3 * double(weight.k), weight.layers);  // what it is given, to fp32
       cost.seconds = std::max(cost.seconds, costs_.fp32_product(weight_rows, weight.n, weight.k));
@@ -232,6 +253,12 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     if (layout.a2a() && experts.gated && linear_kernel(weight.format, profile_) == MatrixClass::kGemmFp8Block)
       grouped = GroupedExperts::of(
           profile_, communication.low_latency(rows) ? GroupedKernel::kLowLatency : GroupedKernel::kNormal);
+    if (small_kernels_overlap_ && kernel == MatrixClass::kMoeTritonKernels) {
+      dense.other -= kTritonRouting * weight.layers;
+    } else if (small_kernels_overlap_) {
+      const bool at_once = rows.routed * experts.top_k <= kAlignedAtOnce && experts.experts >= kAlignedAtOnce;
+      dense.other -= (3 * kStartsEarly + (at_once ? kAlignsAtOnce : 0)) * weight.layers;
+    }
     const double layers_of_load = double(weight.layers) / double(expert_load_.num_layers());
     for (std::size_t i = 0; i < expert_load_.num_layers(); ++i) {
       if (!experts.same_choice && expert_load_.uneven(layout.ep_size)) {
@@ -255,6 +282,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
   if (const std::uint32_t dense_layers = model_.num_dense_layers(); dense_layers > 0) {
     const double dense_rows = communication.rows_of(ModelPart::kDenseMlp, rows);
     other(dense_rows * 3.0 * model_.intermediate_size / shard_.dense_mlp.size, dense_layers);  // silu and mul
+    if (small_kernels_overlap_) dense.other -= kStartsEarly * dense_layers;
   }
   // Add and rmsnorm, twice a layer; with several ranks to a data-parallel rank the second one runs on the
   // gathered sum.
@@ -285,6 +313,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     other(m * (torch_norms || !model_.pre_norms || model_.parallel_block ? 3 : 4) * hidden, norms);
     if (model_.parallel_block) other(m * 2 * hidden, layers);
   }
+  if (small_kernels_overlap_ && !torch_norms) dense.other -= kStartsEarly * norms;
   if (const double copied = communication.copied_elements(rows); copied > 0) other(copied, layers);
   const double attended = layers - linear_layers_.count;  // layers with keys and values
   const auto rotated =

@@ -138,6 +138,7 @@ class ModeledForward : public RankModel {
   bool mega_moe_ = false;
   bool tracks_states_ = false;
   bool hands_selection_over_ = false;
+  bool small_kernels_overlap_;
   proto::HostProfile host_;
   std::optional<FreshKernels> fresh_kernels_;
   std::vector<std::uint32_t> linear_lens_;

@@ -22,6 +22,9 @@ constexpr ScanShares kLightningShares = {kBytesShare, kArithmeticShare, kArithme
 // A server of nemotron-3-nano-30b-a3b, profiled (SGLang 0.5.12, H200; 8,000 tokens, alone or as eight
 // requests: 0.43, 0.13, 0.89 and 0.76 ms a layer).
 constexpr ScanShares kMamba2Shares = {0.13, 0.016, 0.0096, 0.0224};
+// Tuned tiles: chunks of 8,192 tokens by granite-4.0-h-small take what they take with these, as those of
+// lightning attention assumed (SGLang 0.5.23, H200, four loads).
+constexpr ScanShares kTunedShares = kLightningShares;
 constexpr double kConvShare = 0.5;  // of the bandwidth, there
 // The norm of the gated output in groups (Mixer2RMSNormGated.forward_native), there ten of PyTorch's kernels
 // in fp32: seconds of one, and elements that all of them move for one of the output.
@@ -87,7 +90,8 @@ KernelCost StateSpaceCosts::scan(const LinearLayers& layers, std::span<const std
   const double left = chunks * heads * keys * values * kFp32;  // states that chunks leave
   const double within = chunks * groups * chunk * chunk;       // queries by keys of chunks
   KernelCost cost = around(layers, tokens, requests);
-  const ScanShares& shares = layers.kind == LinearKind::kMamba2 ? kMamba2Shares : kLightningShares;
+  const bool untuned = layers.kind == LinearKind::kMamba2 && !layers.tuned;
+  const ScanShares& shares = untuned ? kMamba2Shares : kTunedShares;
   cost += moving(tokens * heads * 2 * kFp32);  // steps added up within chunks
   cost += moving(tokens * 2 * groups * keys * kElement + within * kFp32, 2 * within * keys, kBytesShare,
                  shares.within);

@@ -198,6 +198,14 @@ struct ReleaseRules {
   // Gemma 3's norms of the residual are kernels, two of them with its sums; those of queries and keys stay
   // PyTorch's.
   bool gemma3_norms_are_kernels = false;
+  // Norms, activations, routers and sums over experts start while the kernel before them ends (programmatic
+  // dependent launch); few rows are aligned to their experts by one kernel instead of two, and
+  // triton_kernels route in fewer and shorter ones.
+  bool small_kernels_overlap = false;
+  // Triton tunes the tiles of Mamba 2's scan; before, they were of 16 by 16 elements.
+  bool tunes_scans = false;
+  // Its parser has the newer names of flags (--attn-dp-size, --cuda-graph-max-bs-decode …).
+  bool renames_flags = false;
   // Attention backends that were dropped (attention::BackendRow::dropped) are no choices of its parser.
   bool refuses_dropped_backends = false;
 };

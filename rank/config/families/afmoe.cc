@@ -40,7 +40,8 @@ void read_afmoe(const ConfigReader& config, ModelConfig& model) {
     model.layers[i].moe = true;
 }
 
-constexpr std::array<Architecture, 1> kAfmoeArchitectures = {{{.name = "AfmoeForCausalLM"}}};
+constexpr std::array<Architecture, 1> kAfmoeArchitectures = {
+    {{.name = "AfmoeForCausalLM", .facts = {.torch_router = true}}}};
 
 }  // namespace
 

@@ -107,7 +107,8 @@ constexpr std::array<Architecture, 5> kGraniteArchitectures = {{
     {.name = "GraniteForCausalLM"},
     {.name = "GraniteMoeForCausalLM"},
     {.name = "GraniteMoeSharedForCausalLM"},
-    {.name = "GraniteMoeHybridForCausalLM", .facts = {.pipeline = true, .head_on_every_stage = true}},
+    {.name = "GraniteMoeHybridForCausalLM",
+     .facts = {.pipeline = true, .head_on_every_stage = true, .eager_prefill = true}},
     {.name = "MiniCPMForCausalLM", .facts = {.remote_code = true}},
 }};
 constexpr std::pair<const char*, const char*> kGraniteKeys[] = {{"mamba_n_heads", "mamba_num_heads"},

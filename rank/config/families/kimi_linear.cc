@@ -96,10 +96,14 @@ void read_kimi_linear(const ConfigReader& config, ModelConfig& model) {
 }
 
 constexpr std::array<Architecture, 2> kKimiLinearArchitectures = {{
-    {.name = "KimiLinearForCausalLM", .facts = {.biased_grouped_topk = true, .late_state_cache = true}},
+    {.name = "KimiLinearForCausalLM",
+     .facts = {.biased_grouped_topk = true, .eager_prefill = true, .late_state_cache = true}},
     {.name = "KimiK3ForConditionalGeneration",
-     .facts =
-         {.biased_grouped_topk = true, .multimodal = true, .late_state_cache = true, .priced_only = true}},
+     .facts = {.biased_grouped_topk = true,
+               .multimodal = true,
+               .eager_prefill = true,
+               .late_state_cache = true,
+               .priced_only = true}},
 }};
 
 }  // namespace
