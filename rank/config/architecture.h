@@ -43,7 +43,7 @@ struct ArchitectureFacts {
   bool torch_norms = false;
   bool residual_norm_kernels = false;  // … but for those of the residual (gemma3_norms_are_kernels)
   bool compiles_rotation = false;      // … and what turns, in prefill, too (prefill_pieces_are_breakable)
-  bool small_kernels_overlap = false;      // as the release says (ReleaseRules)
+  bool small_kernels_overlap = false;  // as the release says (ReleaseRules)
   bool tunes_scans = false;
   // The router multiplies in fp32 (its gate's forward()), in releases whose ReleaseRules::fp32_routers is as
   // large; 0: never.
