@@ -129,8 +129,11 @@ int run_program(int argc, char** argv, tpsim::rank::MpiSession& session, bool sp
   add_commands(root, argc, argv, session, action);
   try {
     check_command(root, argc, argv);
-    tpsim::launch::refuse_repeated_flags(root, std::vector<std::string>(argv + 1, argv + argc));
-    root.parse(argc, argv);
+    std::vector<std::string> words =
+        tpsim::launch::spell_out(root, std::vector<std::string>(argv + 1, argv + argc));
+    tpsim::launch::refuse_repeated_flags(root, words);
+    std::ranges::reverse(words);  // CLI11 takes a stack
+    root.parse(words);
   } catch (const CLI::Success& help) {
     std::ostringstream text;
     const int status = root.exit(help, text, text);

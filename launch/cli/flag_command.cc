@@ -2,7 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "proto/base/error.h"
 
@@ -49,11 +52,36 @@ void refuse_repeated_flags(const CLI::App& root, std::span<const std::string> wo
   }
 }
 
+std::vector<std::string> spell_out(const CLI::App& root, std::vector<std::string> words) {
+  const CLI::App* command = &root;
+  for (std::string& word : words) {
+    if (word == "--") break;
+    if (!word.starts_with('-')) {
+      if (const CLI::App* next = subcommand(*command, word)) command = next;
+      continue;
+    }
+    const std::size_t end = std::min(word.find('='), word.size());
+    if (end <= 3 || !word.starts_with("--") || command->get_option_no_throw(word.substr(0, end)) != nullptr)
+      continue;
+    const std::string beginning = word.substr(2, end - 2);
+    std::set<const CLI::Option*> meant;
+    std::string name;
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& known : option->get_lnames()) {
+        if (known.starts_with(beginning) && meant.insert(option).second) name = known;
+      }
+    }
+    if (meant.size() == 1 && !begins_sglang_flag(beginning)) word = "--" + name + word.substr(end);
+  }
+  return words;
+}
+
 void read_words(const std::string& name, std::vector<std::string> words,
                 const std::function<void(FlagSet&)>& declare) {
   CLI::App app("", name);
   FlagSet flags(app);
   declare(flags);
+  words = spell_out(app, std::move(words));
   refuse_repeated_flags(app, words);
   std::reverse(words.begin(), words.end());  // CLI11 takes a stack
   try {

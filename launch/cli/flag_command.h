@@ -38,4 +38,8 @@ void read_words(const std::string& name, std::vector<std::string> words,
 // UserError naming a flag that stands there twice, also under two of its names or with --flag=value.
 void refuse_repeated_flags(const CLI::App& root, std::span<const std::string> words);
 
+// `words`, as above, with flags spelt out of which only the beginning was given, where one flag alone begins
+// so, as Python's argparse takes SGLang's: --mem-fraction for --mem-fraction-static.
+std::vector<std::string> spell_out(const CLI::App& root, std::vector<std::string> words);
+
 }  // namespace tpsim::launch

@@ -91,4 +91,16 @@ std::optional<SglangFlag> find_sglang_flag(std::string_view name, SglangProgram 
   return std::nullopt;
 }
 
+bool begins_sglang_flag(std::string_view beginning) {
+  for (const SglangProgram program :
+       {SglangProgram::kServer, SglangProgram::kRouter, SglangProgram::kDiffusion}) {
+    for (const Group& group : table_of(program).groups) {
+      for (const std::string& word : group.words) {
+        if (word.starts_with(beginning) || names(word, beginning)) return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace tpsim::launch

@@ -33,4 +33,7 @@ enum class SglangProgram : std::uint8_t { kServer, kRouter, kDiffusion };
 std::optional<SglangFlag> find_sglang_flag(std::string_view name,
                                            SglangProgram program = SglangProgram::kServer);
 
+// Whether a flag of any of its programs that tpsim has not itself begins with `beginning` ("pp-").
+bool begins_sglang_flag(std::string_view beginning);
+
 }  // namespace tpsim::launch

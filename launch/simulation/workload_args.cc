@@ -2,9 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "launch/deployment/host.h"
+#include "launch/tokenizer/open.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "scheduler/workload/benchmark_datasets.h"
@@ -46,12 +52,32 @@ scheduler::FrontEndConfig front_end(const ServerArgs& args, const Deployment& de
   return config;
 }
 
+// By the tokenizer of the model's folder, which is opened when the first text comes; null where it has none
+// that this build reads.
+std::function<std::uint64_t(std::string_view)> count_tokens(const ServerArgs& args) {
+  struct Opened {
+    std::once_flag once;
+    std::shared_ptr<const Tokenizer> tokenizer;
+  };
+  const std::filesystem::path folder = args.model_path;
+  std::error_code ignored;
+  for (const TokenizerKind& kind : tokenizer_kinds()) {
+    if (!std::filesystem::exists(folder / kind.file, ignored) || !kind.missing().empty()) continue;
+    return [folder, opened = std::make_shared<Opened>()](std::string_view text) -> std::uint64_t {
+      std::call_once(opened->once, [&] { opened->tokenizer = open_tokenizer(folder, 0).tokenizer; });
+      return opened->tokenizer->encode(text, /*add_special=*/true).size();
+    };
+  }
+  return {};
+}
+
 std::unique_ptr<scheduler::StreamedWorkload> load_trace(const ServerArgs& args) {
   std::unique_ptr<scheduler::StreamedWorkload> workload =
       scheduler::open_trace(args.trace == "-" ? "/dev/stdin" : args.trace,
                             {.format = args.trace_format,
                              .num_prompts = static_cast<std::size_t>(args.num_prompts.value_or(0)),
-                             .sort = false});
+                             .sort = false,
+                             .count_tokens = count_tokens(args)});
   const scheduler::WorkloadOutline& outline = workload->outline();
   if (args.session_mode == scheduler::SessionMode::kClosed && !outline.conversations) {
     throw_user_error(
@@ -113,7 +139,8 @@ std::unique_ptr<scheduler::StreamedWorkload> load_workload(const ServerArgs& arg
   if (dataset == "mooncake")
     return scheduler::open_trace(file, {.format = dataset, .num_prompts = prompts, .sort = true});
   if (dataset == "sharegpt") {
-    scheduler::Workload workload = scheduler::read_trace(file, {.format = dataset});
+    scheduler::Workload workload =
+        scheduler::read_trace(file, {.format = dataset, .count_tokens = count_tokens(args)});
     scheduler::sample_sharegpt(workload, prompts, args.load_seed());
     return std::make_unique<scheduler::WorkloadInMemory>(std::move(workload));
   }

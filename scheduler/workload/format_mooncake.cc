@@ -80,7 +80,7 @@ class Mooncake : public TraceFormat {
 
 }  // namespace
 
-std::unique_ptr<TraceFormat> open_mooncake(JsonRecords& records) {
+std::unique_ptr<TraceFormat> open_mooncake(JsonRecords& records, const ReadOptions&) {
   return std::make_unique<Mooncake>(records);
 }
 

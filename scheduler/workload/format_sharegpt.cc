@@ -3,10 +3,18 @@
 //   prompt_len or input_len   prompt tokens, or `prompt`: the token ids
 //   output_len                generated tokens, or `output`: the token ids
 //
-// All requests arrive at 0: offer them with --request-rate or --max-concurrency. Text is refused: how many
-// tokens it has depends on a tokenizer, and a guess would be an invented workload.
+// or texts: `prompt` and `output`, or the first two turns of `conversations` (`value`, or `content`), as
+// SGLang's benchmark takes them (benchmark/datasets/sharegpt.py); those of fewer turns or empty ones are left
+// out, and a note says so. Their tokens are ReadOptions::count_tokens, else four for three words, the rule of
+// thumb of OpenAI's help pages, and one for each character beyond ASCII, of which no spaces make words.
+//
+// All requests arrive at 0: offer them with --request-rate or --max-concurrency.
 #include <array>
+#include <cctype>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_formats.h"
@@ -19,33 +27,58 @@ enum { kPromptLen, kInputLen, kPrompt, kOutputLen, kOutput, kConversations, kCon
 constexpr std::array<std::string_view, 7> kKeys = {"prompt_len", "input_len",     "prompt",      "output_len",
                                                    "output",     "conversations", "conversation"};
 
+std::uint64_t count_words(std::string_view text) {
+  std::uint64_t words = 0, others = 0;
+  bool inside = false;
+  for (const char character : text) {
+    const auto byte = static_cast<unsigned char>(character);
+    const bool ascii = byte < 0x80 && std::isspace(byte) == 0;
+    if (byte >= 0xC0) ++others;  // a character of several bytes begins
+    if (ascii && !inside) ++words;
+    inside = ascii;
+  }
+  return (words * 4 + 1) / 3 + others;
+}
+
+// Prompt and answer as texts.
+using Texts = std::pair<std::string, std::string>;
+
 class ShareGpt : public TraceFormat {
  public:
-  explicit ShareGpt(JsonRecords& records) : records_(records), record_(kKeys) {}
+  ShareGpt(JsonRecords& records, const ReadOptions& options)
+      : records_(records), record_(kKeys), count_tokens_(options.count_tokens) {}
 
   bool next(TraceRecord& out) override {
     std::string_view text;
-    if (!records_.next(text, out.place)) return false;
+    do {
+      if (!records_.next(text, out.place)) return false;
+      record_.parse(text, out.place);
+    } while (!take(text, out));
+    return true;
+  }
+
+  std::vector<std::string> notes() const override {
+    std::vector<std::string> out;
+    if (texts_ && !count_tokens_)
+      out.emplace_back(
+          "prompts and answers are texts: 4 tokens are counted for 3 words, for the model has no tokenizer "
+          "here "
+          "(--model-path DIR with tokenizer.json or tokenizer.model counts them)");
+    if (left_out_ > 0)
+      out.push_back(
+          fmt::format("{} conversations of fewer than two turns, or of empty ones, are left out", left_out_));
+    return out;
+  }
+
+ private:
+  // False: left out.
+  bool take(std::string_view text, TraceRecord& out) {
     const Place& place = out.place;
-    record_.parse(text, place);
     const bool has_ids = record_.has(kPrompt) && record_.field(kPrompt).kind != JsonKind::kString;
     const int lengths = record_.has(kPromptLen) + record_.has(kInputLen) + has_ids;
     if (lengths > 1)
       place.fail("the prompt is given more than once; give one of prompt_len, input_len, prompt");
-    if (lengths == 0) {
-      for (const int key : {kConversations, kConversation}) {
-        const JsonKind kind = record_.field(key).kind;
-        if (record_.has(key) && kind != JsonKind::kOther && kind != JsonKind::kString)
-          place.fail("{} is {}; give prompt_len and output_len, whole numbers of tokens", kKeys[key],
-                     record_.found(key));
-      }
-      if (record_.has(kConversations) || record_.has(kConversation) || record_.has(kPrompt)) {
-        place.fail(
-            "the prompt is given as text, whose length in tokens is not known; count prompt and answer with "
-            "your model's tokenizer and give {{\"prompt_len\": …, \"output_len\": …}}");
-      }
-      place.fail("the prompt is missing; give prompt_len, or prompt as an array of token ids");
-    }
+    if (lengths == 0) return take_texts(text, out);
     WorkloadRequest& request = out.request;
     if (has_ids) {
       request.prompt = record_.tokens(kPrompt, kGeneratedTokenBase);
@@ -71,15 +104,65 @@ class ShareGpt : public TraceFormat {
     return true;
   }
 
- private:
+  bool take_texts(std::string_view text, TraceRecord& out) {
+    const std::optional<Texts> texts = texts_of(text, out.place);
+    const std::uint64_t prompt = texts ? count(texts->first) : 0;
+    const std::uint64_t output = texts ? count(texts->second) : 0;
+    if (prompt == 0 || output == 0) {
+      ++left_out_;
+      return false;
+    }
+    if (prompt > kMaxRequestTokens || output > kMaxRequestTokens)
+      out.place.fail("prompt and answer are texts of {} and {} tokens; {} are the most", prompt, output,
+                     kMaxRequestTokens);
+    texts_ = true;
+    out.prompt_length = static_cast<std::uint32_t>(prompt);
+    out.request.max_new_tokens = static_cast<std::uint32_t>(output);
+    return true;
+  }
+
+  std::uint64_t count(const std::string& text) const {
+    return count_tokens_ ? count_tokens_(text) : count_words(text);
+  }
+
+  // None: fewer than two turns. Of `prompt` without a text as `output` output_len must say how long it is.
+  std::optional<Texts> texts_of(std::string_view text, const Place& place) const {
+    const nlohmann::json record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    for (const int key : {kConversations, kConversation}) {
+      if (!record_.has(key)) continue;
+      const nlohmann::json& turns = record[std::string(kKeys[key])];
+      if (!turns.is_array())
+        place.fail("{} is {}; give prompt_len and output_len, or an array of turns", kKeys[key],
+                   record_.found(key));
+      if (turns.size() < 2) return std::nullopt;
+      return Texts{turn(turns[0], kKeys[key], place), turn(turns[1], kKeys[key], place)};
+    }
+    if (!record_.has(kPrompt))
+      place.fail("the prompt is missing; give prompt_len, or prompt as an array of token ids or a text");
+    if (record_.field(kOutput).kind != JsonKind::kString)
+      place.fail("the prompt is a text and output is {}; give both as texts, or prompt_len and output_len",
+                 record_.found(kOutput));
+    return Texts{record_.field(kPrompt).text, record_.field(kOutput).text};
+  }
+
+  static std::string turn(const nlohmann::json& turn, std::string_view key, const Place& place) {
+    for (const char* name : {"value", "content"}) {
+      if (turn.is_object() && turn.contains(name) && turn[name].is_string()) return turn[name];
+    }
+    place.fail("a turn of {} has no text; {{\"from\": …, \"value\": \"…\"}} is needed", key);
+  }
+
   JsonRecords& records_;
   JsonRecord record_;
+  std::function<std::uint64_t(std::string_view)> count_tokens_;
+  bool texts_ = false;
+  std::uint64_t left_out_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<TraceFormat> open_sharegpt(JsonRecords& records) {
-  return std::make_unique<ShareGpt>(records);
+std::unique_ptr<TraceFormat> open_sharegpt(JsonRecords& records, const ReadOptions& options) {
+  return std::make_unique<ShareGpt>(records, options);
 }
 
 }  // namespace tpsim::scheduler

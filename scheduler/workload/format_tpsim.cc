@@ -160,6 +160,8 @@ class Tpsim : public TraceFormat {
 
 }  // namespace
 
-std::unique_ptr<TraceFormat> open_tpsim(JsonRecords& records) { return std::make_unique<Tpsim>(records); }
+std::unique_ptr<TraceFormat> open_tpsim(JsonRecords& records, const ReadOptions&) {
+  return std::make_unique<Tpsim>(records);
+}
 
 }  // namespace tpsim::scheduler

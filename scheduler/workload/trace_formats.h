@@ -35,9 +35,9 @@ class TraceFormat {
 };
 
 // REQUIRES of all: what they read from outlives them. JSON formats:
-std::unique_ptr<TraceFormat> open_mooncake(JsonRecords& records);
-std::unique_ptr<TraceFormat> open_sharegpt(JsonRecords& records);
-std::unique_ptr<TraceFormat> open_tpsim(JsonRecords& records);
+std::unique_ptr<TraceFormat> open_mooncake(JsonRecords& records, const ReadOptions& options);
+std::unique_ptr<TraceFormat> open_sharegpt(JsonRecords& records, const ReadOptions& options);
+std::unique_ptr<TraceFormat> open_tpsim(JsonRecords& records, const ReadOptions& options);
 // CSV formats:
 std::unique_ptr<TraceFormat> open_azure(TraceInput& input);
 std::unique_ptr<TraceFormat> open_burstgpt(TraceInput& input);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,6 +21,8 @@ struct ReadOptions {
   std::string format = "auto";  // "auto" or one of trace_format_names()
   std::size_t num_prompts = 0;  // keep the first so many requests; 0 = all. The rest is not looked at.
   bool sort = false;            // put requests in order of arrival; false: refuse a file that is not
+  // Tokens of a text, where a trace has texts; null: four for three words, and a note says so.
+  std::function<std::uint64_t(std::string_view)> count_tokens = {};
 };
 
 // The names that ReadOptions::format accepts besides "auto".

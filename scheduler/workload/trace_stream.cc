@@ -14,8 +14,9 @@ constexpr std::uint64_t kMaxRequests = 1'000'000'000;
 
 struct KnownFormat {
   std::string_view name;
-  std::unique_ptr<TraceFormat> (*open_records)(JsonRecords& records);  // JSON formats
-  std::unique_ptr<TraceFormat> (*open_lines)(TraceInput& input);       // CSV formats
+  std::unique_ptr<TraceFormat> (*open_records)(JsonRecords& records,
+                                               const ReadOptions& options);  // JSON formats
+  std::unique_ptr<TraceFormat> (*open_lines)(TraceInput& input);             // CSV formats
 };
 
 constexpr std::array<KnownFormat, 5> kFormats = {{{"mooncake", open_mooncake, nullptr},
@@ -103,7 +104,8 @@ TraceStream::TraceStream(std::unique_ptr<ByteSource> source, const std::string& 
   const KnownFormat& format =
       format_named(options.format == "auto" ? detect_format(input_, records_) : options.format);
   format_name_ = format.name;
-  format_ = format.open_records != nullptr ? format.open_records(records_) : format.open_lines(input_);
+  format_ =
+      format.open_records != nullptr ? format.open_records(records_, options) : format.open_lines(input_);
 }
 
 void TraceStream::check_span(const std::string& name, double seconds) {

@@ -53,6 +53,15 @@ class Flags(CommandLine):
         self.assert_refused(["rnu"], "rnu", "did you mean run?")
         self.assert_refused(["simulate"], "simulate", "run, compare")
 
+    def test_beginnings(self):
+        """What argparse completes for SGLang: a beginning of one flag alone, as its documentation has --mem-fraction."""
+        base = self.deployment("--trace", self.trace())
+        self.assert_refused([*base, "--mem-fraction", "1.5"], "--mem-fraction-static 1.5")
+        self.assert_refused([*base, "--mem-fraction=1.5"], "--mem-fraction-static 1.5")
+        self.assert_refused([*base, "--mem-fraction", "0.8", "--mem-fraction-static", "0.8"], "given twice")
+        self.assert_refused([*base, "--cuda-graph-max", "8"], "--cuda-graph-max", "unknown flag")
+        self.assert_refused([*base, "--enable-torch", "true"], "--enable-torch", "unknown flag")
+
     def test_bad_values(self):
         base = self.deployment("--trace", self.trace())
         for flag, value, expected in (

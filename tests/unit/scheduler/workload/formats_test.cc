@@ -119,6 +119,32 @@ TEST(ShareGpt, TokenIdsAndLengthsStayApart) {
   EXPECT_EQ(workload.requests[1].max_new_tokens, 2u);
 }
 
+// Two turns of four; an answer that is empty; Chinese, whose characters are no words.
+constexpr const char* kTexts =
+    R"([{"id": "a", "conversations": [{"from": "human", "value": "one two three"}, {"from": "gpt", "value": "one  two\nthree four five six"}, {"from": "human", "value": "x"}]},)"
+    R"( {"conversation": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}]},)"
+    R"( {"prompt": "\u4f60\u597d ok", "output": "hi"}, {"conversations": []}])";
+
+TEST(ShareGpt, TextsAreCountedByWords) {
+  const Workload workload = read(kTexts);
+  ASSERT_EQ(workload.requests.size(), 2u);
+  EXPECT_EQ(workload.requests[0].prompt.size(), 4u);
+  EXPECT_EQ(workload.requests[0].max_new_tokens, 8u);
+  EXPECT_EQ(workload.requests[1].prompt.size(), 3u);
+  EXPECT_EQ(workload.requests[1].max_new_tokens, 1u);
+  ASSERT_EQ(workload.notes.size(), 2u);
+  EXPECT_NE(workload.notes[0].find("4 tokens are counted for 3 words"), std::string::npos);
+  EXPECT_NE(workload.notes[1].find("2 conversations"), std::string::npos);
+}
+
+TEST(ShareGpt, TextsAreCountedByATokenizer) {
+  const Workload workload = read(kTexts, {.count_tokens = [](std::string_view text) { return text.size(); }});
+  ASSERT_EQ(workload.requests.size(), 2u);
+  EXPECT_EQ(workload.requests[0].prompt.size(), 13u);
+  EXPECT_EQ(workload.requests[1].max_new_tokens, 2u);
+  EXPECT_EQ(workload.notes.size(), 1u);
+}
+
 TEST(Tpsim, EveryField) {
   const Workload workload = read(
       R"({"arrival_time": 0.5, "prompt": [[7, 3], [10, 1], [4, 2]], "max_new_tokens": 2, "output": [[50, 2]],)"
