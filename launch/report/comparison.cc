@@ -139,6 +139,20 @@ bool same(const Settings& a, const Settings& b) {
          });
 }
 
+std::string hit_rate_cell(const proto::RunReport& run) {
+  return run.hit_rate_unknown() ? "?" : fmt::format("{:.1f}", run.cache_hit_rate() * 100);
+}
+
+std::string hit_rate_line(const proto::ComparisonReport& report) {
+  const bool unknown = std::any_of(report.runs().begin(), report.runs().end(),
+                                   [](const proto::RunReport& run) { return run.hit_rate_unknown(); });
+  return unknown ? "\nHit rate unknown: the trace says how long prompts are, not what they hold\n" : "";
+}
+
+std::vector<std::string> less_wanted_columns() {
+  return {"retracted", "KV peak %", "ITL p99", "input tok/s", "hit %", "p99", "p99", "tok/s/GPU"};
+}
+
 bool is_best(const proto::ComparisonReport& report, const proto::RunReport& run) {
   return !report.best().empty() && run.backend() == report.best() &&
          same(run.settings(), report.best_setting());

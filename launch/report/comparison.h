@@ -39,6 +39,13 @@ class RateUnit {
  private:
   bool per_gpu_ = false;
 };
+// "69.7", or "?" where it is unknown; and the line that says why, empty where no run's is.
+std::string hit_rate_cell(const proto::RunReport& run);
+std::string hit_rate_line(const proto::ComparisonReport& report);
+
+// Columns of a table of runs that a narrow terminal goes without, the least wanted first.
+std::vector<std::string> less_wanted_columns();
+
 bool is_best(const proto::ComparisonReport& report, const proto::RunReport& run);
 
 // The runs that may be compared, in the order of the report: those that served the same requests, which is

@@ -96,12 +96,12 @@ std::vector<std::string> row_of(const proto::ComparisonReport& report, const pro
       (best ? "* " : "  ") + run_name(report, run) + (run.stopped_early() ? " (stopped early)" : ""),
       format_figure(run.request_throughput())};
   append(row, goodput_cells(report, run));
-  append(row, {format_figure(run.input_throughput()), format_figure(run.output_throughput()),
-               format_figure(run.mean_ttft_ms()), format_figure(run.p99_ttft_ms()),
-               format_figure(run.mean_tpot_ms()), format_figure(run.p99_tpot_ms()),
-               format_figure(run.p99_itl_ms()), format_figure(run.mean_e2e_latency_ms() / 1e3),
-               fmt::format("{:.1f}", run.cache_hit_rate() * 100),
-               fmt::format("{:.1f}", run.peak_kv_usage() * 100), std::to_string(run.retractions())});
+  append(row,
+         {format_figure(run.input_throughput()), format_figure(run.output_throughput()),
+          format_figure(run.mean_ttft_ms()), format_figure(run.p99_ttft_ms()),
+          format_figure(run.mean_tpot_ms()), format_figure(run.p99_tpot_ms()),
+          format_figure(run.p99_itl_ms()), format_figure(run.mean_e2e_latency_ms() / 1e3), hit_rate_cell(run),
+          fmt::format("{:.1f}", run.peak_kv_usage() * 100), std::to_string(run.retractions())});
   return row;
 }
 
@@ -264,14 +264,15 @@ std::string certainty_line(const proto::ComparisonReport& report) {
   return report.certainty().empty() ? "" : report.certainty() + "\n";
 }
 
-std::string comparison_table(const proto::ComparisonReport& report, bool colour) {
+std::string comparison_table(const proto::ComparisonReport& report, bool colour, int width) {
   std::vector<std::string> head = {"  backend", "req/s"};
   append(head, goodput_heads(report));
   append(head, {"input tok/s", "output tok/s", "TTFT ms", "p99", "TPOT ms", "p99", "ITL p99", "latency s",
                 "hit %", "KV peak %", "retracted"});
-  std::vector<std::vector<std::string>> rows = {std::move(head)};
-  for (const proto::RunReport& run : report.runs()) rows.push_back(row_of(report, run, is_best(report, run)));
-  std::string out = no_server_lines(report) + to_text({rows}, colour);
+  TextTable table{.rows = {std::move(head)}, .width = width, .less_wanted = less_wanted_columns()};
+  for (const proto::RunReport& run : report.runs())
+    table.rows.push_back(row_of(report, run, is_best(report, run)));
+  std::string out = no_server_lines(report) + to_text(table, colour) + hit_rate_line(report);
   out += early_turns_line(report);
   out += goodput_lines(report);
   out += error_band_lines(report) + extrapolation_lines(report);
@@ -336,7 +337,9 @@ std::string run_summary(const proto::RunReport& r) {
   }
   for (const proto::Extrapolation& beyond : r.extrapolations())
     line("Beyond what was measured:", beyond.message());
-  line("Cache hit rate:", fmt::format("{:.1f} %", r.cache_hit_rate() * 100));
+  line("Cache hit rate:", r.hit_rate_unknown()
+                              ? "unknown: the trace says how long prompts are, not what they hold"
+                              : fmt::format("{:.1f} %", r.cache_hit_rate() * 100));
   if (r.host_pool_tokens() > 0)
     line("  tokens from device, host, storage:",
          fmt::format("{}, {}, {}", r.cached_device_tokens(), r.cached_host_tokens(),

@@ -35,8 +35,9 @@ std::string extrapolation_lines(const proto::ComparisonReport& report);
 // Whether the best is told from the others; empty where nothing is known of that.
 std::string certainty_line(const proto::ComparisonReport& report);
 
-// Aligned columns, the best run marked with a star, and the reason. `colour`: ANSI.
-std::string comparison_table(const proto::ComparisonReport& report, bool colour);
+// Aligned columns, the best run marked with a star, and the reason. `colour`: ANSI; `width`: columns of
+// the terminal, 0 for any.
+std::string comparison_table(const proto::ComparisonReport& report, bool colour, int width = 0);
 // The result block of one run.
 std::string run_summary(const proto::RunReport& report);
 

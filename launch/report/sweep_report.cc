@@ -43,9 +43,9 @@ std::vector<std::string> axis_cells(const proto::ComparisonReport& report, const
   return cells;
 }
 
-std::string settings_table(const proto::ComparisonReport& report, bool all, bool colour) {
+std::string settings_table(const proto::ComparisonReport& report, bool all, bool colour, int width) {
   const bool per_gpu = RateUnit(report).per_gpu();
-  TextTable table;
+  TextTable table{.width = width, .less_wanted = less_wanted_columns()};
   std::vector<std::string> head;
   for (const proto::SweepAxis& axis : report.sweep().axes()) {
     std::string title = axis.flag() == kBackendAxis ? "backend" : axis.flag();
@@ -67,14 +67,13 @@ std::string settings_table(const proto::ComparisonReport& report, bool all, bool
     append(row, goodput_cells(report, run));
     row.push_back(format_figure(run.total_throughput()));
     if (per_gpu) row.push_back(format_figure(run.total_throughput() / num_gpus(run)));
-    append(row,
-           {format_figure(run.mean_ttft_ms()), format_figure(run.p99_ttft_ms()),
-            format_figure(run.mean_tpot_ms()), format_figure(run.p99_tpot_ms()),
-            format_figure(run.mean_e2e_latency_ms() / 1e3), fmt::format("{:.1f}", run.cache_hit_rate() * 100),
-            fmt::format("{:.1f}", run.peak_kv_usage() * 100), std::to_string(run.retractions())});
+    append(row, {format_figure(run.mean_ttft_ms()), format_figure(run.p99_ttft_ms()),
+                 format_figure(run.mean_tpot_ms()), format_figure(run.p99_tpot_ms()),
+                 format_figure(run.mean_e2e_latency_ms() / 1e3), hit_rate_cell(run),
+                 fmt::format("{:.1f}", run.peak_kv_usage() * 100), std::to_string(run.retractions())});
     table.rows.push_back(std::move(row));
   }
-  return to_text(table, colour);
+  return to_text(table, colour) + hit_rate_line(report);
 }
 
 std::string refused_lines(const proto::ComparisonReport& report, bool all) {
@@ -164,9 +163,9 @@ void keep_what_stands_out(proto::ComparisonReport& report) {
   }
 }
 
-std::string sweep_table(const proto::ComparisonReport& report, bool colour) {
+std::string sweep_table(const proto::ComparisonReport& report, bool colour, int width) {
   const bool all = report.runs_size() + report.refused_size() <= kAllSettingsShown;
-  std::string out = no_server_lines(report) + settings_table(report, all, colour);
+  std::string out = no_server_lines(report) + settings_table(report, all, colour, width);
   out += fmt::format("\n* best   + on the Pareto front of total tokens/s{} against mean latency",
                      RateUnit(report).name());
   if (!all) out += fmt::format("; {} settings are in the report", report.runs_size() + report.refused_size());

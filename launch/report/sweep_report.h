@@ -29,7 +29,7 @@ void keep_what_stands_out(proto::ComparisonReport& report);
 // One row for each setting with a column for each flag that varies, the best marked with a star and the
 // Pareto front with a plus; what cannot be carried out with its reason; the best setting, and the best at
 // each load where that varies. Of more than kAllSettingsShown settings: those that stand out. `colour`: ANSI.
-std::string sweep_table(const proto::ComparisonReport& report, bool colour);
+std::string sweep_table(const proto::ComparisonReport& report, bool colour, int width = 0);
 
 // One row for each setting, with every figure of its run under the names of report.json.
 std::string sweep_csv(const proto::ComparisonReport& report);

@@ -1,8 +1,10 @@
 #include "launch/report/text_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace tpsim::launch {
 
@@ -12,12 +14,44 @@ std::string format_figure(double value) {
   return fmt::format("{:.2f}", value);
 }
 
-std::string to_text(const TextTable& table, bool colour) {
+namespace {
+
+std::vector<std::size_t> widths_of(const TextTable& table) {
   std::vector<std::size_t> widths;
   for (const auto& row : table.rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
+  return widths;
+}
+
+bool fits(const TextTable& table) {
+  const std::vector<std::size_t> widths = widths_of(table);
+  const std::size_t all = std::accumulate(widths.begin(), widths.end(), 2 * widths.size());
+  return table.width <= 0 || all <= static_cast<std::size_t>(table.width) + 2;
+}
+
+// Takes columns out until the table fits; returns their titles.
+std::vector<std::string> narrow(TextTable& table) {
+  std::vector<std::string> gone;
+  for (const std::string& title : table.less_wanted) {
+    if (fits(table)) break;
+    const auto& head = table.rows.front();
+    const auto found = std::find(head.rbegin(), head.rend(), title);
+    if (found == head.rend()) continue;
+    const auto column = head.rend() - found - 1;
+    for (auto& row : table.rows) row.erase(row.begin() + column);
+    if (std::find(gone.begin(), gone.end(), title) == gone.end()) gone.push_back(title);
+  }
+  return gone;
+}
+
+}  // namespace
+
+std::string to_text(const TextTable& whole, bool colour) {
+  TextTable table = whole;
+  const std::vector<std::string> gone = narrow(table);
+  const std::vector<std::size_t> widths = widths_of(table);
   std::string out;
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     const auto& row = table.rows[r];
@@ -30,6 +64,8 @@ std::string to_text(const TextTable& table, bool colour) {
     if (colour) out += "\033[0m";
     out += "\n";
   }
+  if (!gone.empty())
+    out += fmt::format("  (in the report, or on a wider terminal: {})\n", fmt::join(gone, ", "));
   return out;
 }
 

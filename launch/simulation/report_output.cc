@@ -179,9 +179,10 @@ void ReportOutput::write() {
   if (folder_) write_files();
   if (quiet_) return;
   const bool colour = shows_colours(STDOUT_FILENO);
+  const int width = terminal_columns(STDOUT_FILENO);
   print(kind_ == Kind::kRun          ? run_summary(report_.runs(0))
-        : kind_ == Kind::kComparison ? comparison_table(report_, colour)
-                                     : sweep_table(report_, colour));
+        : kind_ == Kind::kComparison ? comparison_table(report_, colour, width)
+                                     : sweep_table(report_, colour, width));
   if (const std::vector<std::string> launch = launch_of_best(); !launch.empty())
     print(fmt::format("\nLaunch:\n  {}\n", fmt::join(launch, "\n  ")));
   if (folder_) print(fmt::format("\nReport: {}\n", (folder_->path() / "report.html").string()));

@@ -166,6 +166,7 @@ proto::RunReport compose_report(const ServerArgs& args, const Deployment& deploy
   proto::RunReport report = deployment.header;
   report.set_trace(workload.name);
   report.MergeFrom(scheduled);
+  if (workload.lengths_only && report.cache_hit_rate() == 0) report.set_hit_rate_unknown(true);
   deployment.describe_stages(report);
   for (proto::RankReport& rank : ranks) {
     rank.set_rank(static_cast<std::uint32_t>(report.ranks_size()));

@@ -30,6 +30,7 @@ class HeldTrace {
     workload_.format = stream.format();
     workload_.extra_keys = stream.extra_keys();
     workload_.notes = stream.notes();
+    workload_.lengths_only = stream.lengths_only();
     for (const UniquePrompt& prompt : unique_) {
       workload_.requests[prompt.request].prompt.append({id, prompt.length});
       id += prompt.length;
@@ -156,6 +157,7 @@ std::unique_ptr<StreamedWorkload> open_trace(const std::filesystem::path& path, 
   outline.name = stream.name();
   outline.format = stream.format();
   outline.notes = stream.notes();
+  outline.lengths_only = stream.lengths_only();
   trace->first_arrival = std::exchange(outline.first_arrival, 0);
   outline.last_arrival -= trace->first_arrival;
   outline.last_start -= trace->first_arrival;

@@ -120,6 +120,7 @@ bool TraceStream::next(TraceRecord& record) {
   record = {};
   if (!format_->next(record)) return false;
   ++requests_;
+  contents_ = contents_ || record.prompt_length == 0;
   if (!record.extra_key.empty()) {
     const auto next = static_cast<std::uint32_t>(extra_keys_.size());
     const auto [entry, is_new] = namespaces_.try_emplace(record.extra_key, next);

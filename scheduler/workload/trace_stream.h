@@ -72,6 +72,7 @@ class TraceStream {
   std::vector<std::string> notes() const { return format_->notes(); }
 
   std::uint64_t requests() const { return requests_; }  // read so far
+  bool lengths_only() const { return !contents_; }      // of those none says what its prompt holds
   double last_arrival() const { return last_arrival_; }
   // The first id of prompts that are known by their length: above all that the trace names. REQUIRES: next()
   // returned false. Throws UserError where there was no request, or where ids leave no room for such prompts.
@@ -94,6 +95,7 @@ class TraceStream {
   std::uint64_t limit_;
   bool sort_;
   std::uint64_t requests_ = 0;
+  bool contents_ = false;
   double last_arrival_ = -std::numeric_limits<double>::infinity();
   kvcache::TokenId id_end_ = 0;      // one above the highest id that the trace names
   std::uint64_t unique_tokens_ = 0;  // of prompts known by their length

@@ -95,7 +95,9 @@ WorkloadInMemory::WorkloadInMemory(const std::shared_ptr<const Workload>& worklo
           // Owned by the workload: nothing is counted.
           return {std::shared_ptr<const WorkloadRequest>(), &workload->requests[position++]};
         };
-      }) {}
+      }) {
+  outline_.lengths_only = workload->lengths_only;
+}
 
 std::uint64_t hash_of(const StreamedWorkload& workload) {
   std::uint64_t hash = 0;
@@ -130,6 +132,7 @@ Workload in_memory(const StreamedWorkload& streamed) {
   workload.name = outline.name;
   workload.format = outline.format;
   workload.notes = outline.notes;
+  workload.lengths_only = outline.lengths_only;
   workload.requests.reserve(outline.requests);
   const RequestReader next = streamed.read();
   while (const std::shared_ptr<const WorkloadRequest> request = next()) workload.requests.push_back(*request);

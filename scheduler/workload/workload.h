@@ -82,6 +82,7 @@ struct Workload {
   std::vector<WorkloadRequest> requests;  // sorted by arrival_time
   std::vector<std::string> extra_keys = {""};  // namespaces
   std::vector<std::string> notes;              // what a reader left out, one sentence each, for the user
+  bool lengths_only = false;                   // nothing is known of what prompts hold but how much it is
 };
 
 // Puts requests in order of arrival (equal times keep their order), moves the first arrival to 0 and numbers
@@ -100,6 +101,7 @@ struct WorkloadOutline {
   bool conversations = false;         // some request has a session
   bool images = false;                // some request has images,
   bool unsized_images = false;        // some image has no size
+  bool lengths_only = false;          // as in Workload
   std::uint64_t shortest_prompt = 0;  // tokens
   double first_arrival = 0;           // seconds
   double last_arrival = 0;            // of all requests

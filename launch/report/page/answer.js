@@ -50,7 +50,7 @@ function answer() {
   tile("Whole request", ...time(winner.mean_e2e_latency_ms), `mean; p99 ${milliseconds(winner.p99_e2e_latency_ms)}${likely("mean_e2e_latency_ms", milliseconds)}`);
   if (winner.request_goodput != null) tile("Goodput", show(winner.request_goodput), "requests/s", `${percent(winner.goodput_share)} of the requests within ${levels()}`);
   if (winner.max_goodput_rate != null) tile("Highest rate", show(winner.max_goodput_rate), "requests/s", `that keeps ${winner.max_goodput_search ? percent(winner.max_goodput_search.goodput_share) + " of the requests within " : ""}${levels()}`);
-  tile("Prefix cache", percent(winner.cache_hit_rate), "", `of the prompt tokens found; KV pool ${percent(winner.peak_kv_usage)} full at most${winner.swa_pool_tokens ? `, window pool ${percent(winner.peak_swa_usage)}` : ""}`);
+  tile("Prefix cache", winner.hit_rate_unknown ? "unknown" : percent(winner.cache_hit_rate), "", `${winner.hit_rate_unknown ? "hit rate: the trace has lengths, no contents" : "of the prompt tokens found"}; KV pool ${percent(winner.peak_kv_usage)} full at most${winner.swa_pool_tokens ? `, window pool ${percent(winner.peak_swa_usage)}` : ""}`);
   box.append(tiles);
   if (report.best_by_load?.length) bestByLoad(box);
 }

@@ -15,7 +15,7 @@ function figuresTable() {
     ["TPOT, ms", "mean", r => r.mean_tpot_ms, show], ["TPOT, ms", "p99", r => r.p99_tpot_ms, show],
     ["ITL, ms", "p99", r => r.p99_itl_ms, show],
     ["latency, s", "mean", r => r.mean_e2e_latency_ms / 1000, show], ["latency, s", "p99", r => r.p99_e2e_latency_ms / 1000, show],
-    ["KV cache, %", "hits", r => 100 * r.cache_hit_rate, show], ["KV cache, %", "peak", r => 100 * r.peak_kv_usage, show],
+    ["KV cache, %", "hits", r => r.hit_rate_unknown ? null : 100 * r.cache_hit_rate, show], ["KV cache, %", "peak", r => 100 * r.peak_kv_usage, show],
     ...(some("host_pool_tokens") ? [["cached tokens from", "device", r => r.cached_device_tokens || 0, count], ["cached tokens from", "host", r => r.cached_host_tokens || 0, count],
       ["cached tokens from", "storage", r => r.cached_storage_tokens || 0, count]] : []),
     ["GPU, %", "busy", r => 100 * r.gpu_busy_fraction, show],
