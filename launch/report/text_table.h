@@ -16,9 +16,9 @@ inline void append(std::vector<std::string>& row, const std::vector<std::string>
 }
 
 struct TextTable {
-  std::vector<std::vector<std::string>> rows;  // the first is the head
-  std::size_t left_columns = 1;                // aligned to the left, the others to the right
-  int width = 0;                               // of the terminal; 0: any
+  std::vector<std::vector<std::string>> rows = {};  // the first is the head
+  std::size_t left_columns = 1;                     // aligned to the left, the others to the right
+  int width = 0;                                    // of the terminal; 0: any
   // Titles of columns that go where the table is wider, in this order, of two alike the last; a line behind
   // the table names them.
   std::vector<std::string> less_wanted = {};

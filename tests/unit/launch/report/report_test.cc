@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -85,6 +86,39 @@ TEST(Comparison, TableIsGolden) {
 }
 
 TEST(Comparison, RunSummaryIsGolden) { expect_golden("summary.txt", run_summary(sample_run("fa3", 1))); }
+
+// Every width from that of the widest column on: no line of the table is longer, what stays is what was
+// there, and what went is said.
+TEST(Comparison, TablesFitTheTerminal) {
+  const proto::ComparisonReport report = sample_comparison();
+  const std::string whole = comparison_table(report, false);
+  EXPECT_EQ(comparison_table(report, false, 500), whole);
+  for (const int width : {120, 100, 90, 80, 70}) {
+    const std::string text = comparison_table(report, false, width);
+    const std::string table = text.substr(0, text.find("  (in the report"));
+    ASSERT_LT(table.size(), text.size()) << width;
+    std::size_t longest = 0;
+    for (std::size_t at = 0; at < table.size();) {
+      const std::size_t end = table.find('\n', at);
+      longest = std::max(longest, end - at);
+      at = end + 1;
+    }
+    EXPECT_LE(longest, static_cast<std::size_t>(width));
+    EXPECT_GE(longest + 14, static_cast<std::size_t>(width)) << "more went than had to";
+    EXPECT_EQ(text.find("retracted"), text.find("retracted", text.find("(in the report"))) << text;
+    EXPECT_NE(table.find("latency s"), std::string::npos);
+  }
+}
+
+TEST(Comparison, HitRatesMayBeUnknown) {
+  proto::ComparisonReport report = sample_comparison();
+  EXPECT_EQ(comparison_table(report, false).find("Hit rate unknown"), std::string::npos);
+  for (proto::RunReport& run : *report.mutable_runs()) run.set_hit_rate_unknown(true);
+  for (const std::string& table : {comparison_table(report, false), sweep_table(report, false)})
+    EXPECT_NE(table.find("\nHit rate unknown: the trace says"), std::string::npos) << table;
+  EXPECT_NE(run_summary(report.runs(0)).find("Cache hit rate:                   unknown"), std::string::npos);
+  EXPECT_EQ(to_json(report.runs(0)).at("hit_rate_unknown"), true);
+}
 
 TEST(Comparison, ThatNoServerWasMeasuredComesFirst) {
   proto::RunReport run = sample_run("fa3", 1);

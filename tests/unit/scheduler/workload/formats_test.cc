@@ -145,6 +145,16 @@ TEST(ShareGpt, TextsAreCountedByATokenizer) {
   EXPECT_EQ(workload.notes.size(), 1u);
 }
 
+TEST(Formats, KnowWhetherContentsAreKnown) {
+  EXPECT_TRUE(read(kTexts).lengths_only);
+  EXPECT_TRUE(read("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:47,3,4\n").lengths_only);
+  EXPECT_FALSE(
+      read(R"([{"prompt_len": 3, "output_len": 4}, {"prompt": [1, 2], "output_len": 4}])").lengths_only);
+  const WorkloadInMemory kept(read(kTexts));
+  EXPECT_TRUE(kept.outline().lengths_only);
+  EXPECT_TRUE(in_memory(kept).lengths_only);
+}
+
 TEST(Tpsim, EveryField) {
   const Workload workload = read(
       R"({"arrival_time": 0.5, "prompt": [[7, 3], [10, 1], [4, 2]], "max_new_tokens": 2, "output": [[50, 2]],)"
