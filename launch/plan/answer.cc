@@ -221,11 +221,11 @@ PlanAnswer answer_plan(const PlanQuestion& question, const PlanSpace& space,
   return answer;
 }
 
-std::string plan_text(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan,
-                      bool colour) {
+std::string plan_text(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan, bool colour,
+                      int width) {
   const proto::ComparisonReport& report = plan.report;
   const PlanAnswer& answer = plan.answer;
-  TextTable table;
+  TextTable table{.width = width, .less_wanted = less_wanted_columns()};
   std::vector<std::string> head = {"  "};
   if (question.gpus.size() > 1) head.emplace_back("GPUs");
   append(head, goodput_heads(report));

@@ -69,8 +69,10 @@ struct GpuPlan {
   const Setting& setting_of(int run) const { return space.settings[settings[static_cast<std::size_t>(run)]]; }
 };
 
-// The table, what bounds its rows, the commands, how sure it is, and what was searched. `colour`: ANSI.
-std::string plan_text(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan, bool colour);
+// The table, what bounds its rows, the commands, how sure it is, and what was searched. `colour`: ANSI;
+// `width`: columns of the terminal, 0 for any.
+std::string plan_text(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan, bool colour,
+                      int width = 0);
 // How many settings were served and, with --explain, why others cannot be.
 std::string searched_text(const PlanQuestion& question, const GpuPlan& plan);
 

@@ -100,10 +100,10 @@ void order_gpu_types(const PlanQuestion& question, std::vector<GpuPlan>& plans) 
 }
 
 std::string gpu_types_text(const PlanQuestion& question, const ServerArgs& args,
-                           std::span<const GpuPlan> plans, std::span<const GpuRefusal> refusals,
-                           bool colour) {
+                           std::span<const GpuPlan> plans, std::span<const GpuRefusal> refusals, bool colour,
+                           int width) {
   const bool by_cost = have_costs(plans);
-  TextTable table;
+  TextTable table{.width = width, .less_wanted = less_wanted_columns()};
   std::vector<std::string> head = {"  GPU", "GPUs", "req/s/GPU"};
   if (by_cost) head.emplace_back("cost/M tok");
   append(head, goodput_heads(plans.front().report));

@@ -24,8 +24,9 @@ struct GpuRefusal {
 void order_gpu_types(const PlanQuestion& question, std::vector<GpuPlan>& plans);
 
 // The table, why it is in this order, what each type of GPU is started with, and the types without a plan.
-// REQUIRES: `plans` are in order and not empty. `colour`: ANSI.
+// REQUIRES: `plans` are in order and not empty. `colour`: ANSI; `width`: columns of the terminal, 0 for any.
 std::string gpu_types_text(const PlanQuestion& question, const ServerArgs& args,
-                           std::span<const GpuPlan> plans, std::span<const GpuRefusal> refusals, bool colour);
+                           std::span<const GpuPlan> plans, std::span<const GpuRefusal> refusals, bool colour,
+                           int width = 0);
 
 }  // namespace tpsim::launch

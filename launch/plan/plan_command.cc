@@ -275,8 +275,9 @@ int plan(PlanArgs& args, FlagSet& flags, const PlanCrew& crew) {
   }
   if (!args.quiet) {
     const bool colour = shows_colours(STDOUT_FILENO);
-    print((args.hardware_list.size() > 1 ? gpu_types_text(args.question, args, plans, refusals, colour)
-                                         : plan_text(args.question, args, best, colour)) +
+    const int width = terminal_columns(STDOUT_FILENO);
+    print((args.hardware_list.size() > 1 ? gpu_types_text(args.question, args, plans, refusals, colour, width)
+                                         : plan_text(args.question, args, best, colour, width)) +
           last_lines);
   }
   return kDone;

@@ -48,8 +48,7 @@ std::vector<std::string> narrow(TextTable& table) {
 
 }  // namespace
 
-std::string to_text(const TextTable& whole, bool colour) {
-  TextTable table = whole;
+std::string to_text(TextTable table, bool colour) {
   const std::vector<std::string> gone = narrow(table);
   const std::vector<std::size_t> widths = widths_of(table);
   std::string out;

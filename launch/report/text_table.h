@@ -24,6 +24,6 @@ struct TextTable {
   std::vector<std::string> less_wanted = {};
 };
 // One line a row. `colour`: ANSI, the head dim and rows that begin with a star bold.
-std::string to_text(const TextTable& table, bool colour);
+std::string to_text(TextTable table, bool colour);
 
 }  // namespace tpsim::launch

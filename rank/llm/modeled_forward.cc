@@ -75,9 +75,9 @@ constexpr double kEagerLaunch = 264.0 / 1024;
 // Programmatic dependent launch, of compute capability 9.0 and above.
 bool launches_early(const proto::HardwareProfile& profile) {
   using attention::GpuGeneration;
-  const auto generation = attention::parse_gpu_generation(profile.architecture());
-  return generation == GpuGeneration::kHopper || generation == GpuGeneration::kBlackwell ||
-         generation == GpuGeneration::kBlackwellSm120;
+  constexpr attention::GpuGenerations kEarly = {GpuGeneration::kHopper, GpuGeneration::kBlackwell,
+                                                GpuGeneration::kBlackwellSm120};
+  return kEarly.contains(attention::parse_gpu_generation(profile.architecture()).value());
 }
 
 }  // namespace
@@ -177,14 +177,13 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     }
   };
 
-  for (std::size_t i = 0; i < weights_.size(); ++i) {
-    const WeightSpec& weight = weights_[i];
+  for (auto next = weights_.begin(); next != weights_.end();) {
+    const WeightSpec& weight = *next++;
     const double weight_rows = communication.rows_of(weight.part, rows);
     if (weight.role != WeightRole::kLinear || weight_rows == 0) continue;
-    if (weight.joined && !weight.format.quantized()) continue;
     std::uint64_t columns = weight.n;
-    for (std::size_t j = i + 1; j < weights_.size() && weights_[j].joined; ++j)
-      columns += weights_[j].format.quantized() ? 0 : weights_[j].n;
+    while (next != weights_.end() && next->joined && !weight.format.quantized() && !next->format.quantized())
+      columns += next++->n;
     if (latent != Latent::kExpanded && weight.name == "kv_b_proj") {
       add(&Dense::gemm, mla_costs_->absorbed(m), weight.layers);
       add(&Dense::other, mla_costs_->widening(costs_), weight.layers);

@@ -4,11 +4,13 @@
 //   output_len                generated tokens, or `output`: the token ids
 //
 // or texts: `prompt` and `output`, or the first two turns of `conversations` (`value`, or `content`), as
-// SGLang's benchmark takes them (benchmark/datasets/sharegpt.py); those of fewer turns or empty ones are left
-// out, and a note says so. Their tokens are ReadOptions::count_tokens, else four for three words, the rule of
-// thumb of OpenAI's help pages, and one for each character beyond ASCII, of which no spaces make words.
+// SGLang's benchmark takes them (benchmark/datasets/sharegpt.py); those of fewer turns are left out, and a
+// note says so; an empty text counts as a token. Their tokens are ReadOptions::count_tokens, else four for
+// three words, the rule of thumb of OpenAI's help pages, and one for each character beyond ASCII, of which no
+// spaces make words.
 //
 // All requests arrive at 0: offer them with --request-rate or --max-concurrency.
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <memory>
@@ -65,8 +67,7 @@ class ShareGpt : public TraceFormat {
           "here "
           "(--model-path DIR with tokenizer.json or tokenizer.model counts them)");
     if (left_out_ > 0)
-      out.push_back(
-          fmt::format("{} conversations of fewer than two turns, or of empty ones, are left out", left_out_));
+      out.push_back(fmt::format("{} conversations of fewer than two turns are left out", left_out_));
     return out;
   }
 
@@ -106,26 +107,24 @@ class ShareGpt : public TraceFormat {
 
   bool take_texts(std::string_view text, TraceRecord& out) {
     const std::optional<Texts> texts = texts_of(text, out.place);
-    const std::uint64_t prompt = texts ? count(texts->first) : 0;
-    const std::uint64_t output = texts ? count(texts->second) : 0;
-    if (prompt == 0 || output == 0) {
+    if (!texts) {
       ++left_out_;
       return false;
     }
-    if (prompt > kMaxRequestTokens || output > kMaxRequestTokens)
-      out.place.fail("prompt and answer are texts of {} and {} tokens; {} are the most", prompt, output,
-                     kMaxRequestTokens);
     texts_ = true;
-    out.prompt_length = static_cast<std::uint32_t>(prompt);
-    out.request.max_new_tokens = static_cast<std::uint32_t>(output);
+    out.prompt_length = count(texts->first, out.place);
+    out.request.max_new_tokens = count(texts->second, out.place);
     return true;
   }
 
-  std::uint64_t count(const std::string& text) const {
-    return count_tokens_ ? count_tokens_(text) : count_words(text);
+  std::uint32_t count(const std::string& text, const Place& place) const {
+    const std::uint64_t tokens = count_tokens_ ? count_tokens_(text) : count_words(text);
+    if (tokens > kMaxRequestTokens)
+      place.fail("a text has {} tokens; {} are the most", tokens, kMaxRequestTokens);
+    return static_cast<std::uint32_t>(std::max<std::uint64_t>(tokens, 1));
   }
 
-  // None: fewer than two turns. Of `prompt` without a text as `output` output_len must say how long it is.
+  // None: fewer than two turns.
   std::optional<Texts> texts_of(std::string_view text, const Place& place) const {
     const nlohmann::json record = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
     for (const int key : {kConversations, kConversation}) {
