@@ -130,7 +130,8 @@ TEST(ShareGpt, TextsAreCountedByWords) {
   ASSERT_EQ(workload.requests.size(), 3u);
   EXPECT_EQ(workload.requests[0].prompt.size(), 4u);
   EXPECT_EQ(workload.requests[0].max_new_tokens, 8u);
-  EXPECT_EQ(workload.requests[1].max_new_tokens, 1u) << "SGLang shuffles such, too, before it leaves them out";
+  EXPECT_EQ(workload.requests[1].max_new_tokens, 1u)
+      << "SGLang shuffles such, too, before it leaves them out";
   EXPECT_EQ(workload.requests[2].prompt.size(), 3u);
   EXPECT_EQ(workload.requests[2].max_new_tokens, 1u);
   ASSERT_EQ(workload.notes.size(), 2u);
