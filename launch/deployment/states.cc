@@ -82,11 +82,19 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
   const GpuGeneration generation = generation_of(hardware);
   // supports_mamba_cache_extra_buffer() of arg_groups/overrides.py, whose classes LFM2's are not among.
   const bool short_conv = model.linear.kind == rank::LinearKind::kShortConv;
-  const bool snapshots = !short_conv && generation != GpuGeneration::kXpu &&
-                         generation != GpuGeneration::kCpu &&
-                         (args.linear_attn_backend.empty() || args.linear_attn_backend == "triton");
+  const bool cpu = generation == GpuGeneration::kCpu;
+  const bool takes_snapshots = !short_conv && generation != GpuGeneration::kXpu &&
+                               (args.linear_attn_backend.empty() || args.linear_attn_backend == "triton");
+  const bool snapshots = takes_snapshots && !cpu;
   const std::string& asked = args.mamba_radix_cache_strategy;
   const bool wanted = args.sglang_release.rules.snapshots_states && (out.switches.overlap || page > 1);
+  // arg_groups/mamba_hook.py, validate_mamba_extra_buffer: no such default is made for a CPU.
+  if (asked == "auto" && wanted && takes_snapshots && cpu)
+    throw_user_error(
+        "--mamba-radix-cache-strategy: where nothing is said SGLang {} takes extra_buffer and then says that "
+        "a "
+        "CPU has none; use --disable-overlap-schedule with --page-size 1, or --disable-radix-cache",
+        args.sglang_release.name);
   const bool extra = asked == "extra_buffer" || (asked == "auto" && wanted && snapshots);
   if (extra && short_conv)
     throw_user_error("--mamba-radix-cache-strategy extra_buffer: SGLang has none for {}; use no_buffer",

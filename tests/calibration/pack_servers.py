@@ -98,6 +98,8 @@ def main():
         base = path[: -len(".jsonl")]
         info = json.load(open(base + ".info.json"))
         own = (info.get("internal_states") or [{}])[0]
+        if info.get("enable_dp_attention"):  # of 0.5.23, which keeps replicas alone in dp_size
+            info["dp_size"] = info.get("attn_dp_size") or info["dp_size"]
         name, model = os.path.basename(base), os.path.basename(info["model_path"])
         backend = own.get("attention_backend") or info["attention_backend"]
         loads = {}

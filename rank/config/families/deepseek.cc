@@ -124,7 +124,7 @@ constexpr std::array<Architecture, 8> kDeepseekArchitectures = {{
     {.name = "Glm4MoeLiteForCausalLM", .facts = facts_of_lite()},
     {.name = "KimiK25ForConditionalGeneration",
      .facts = facts_of(3, &ArchitectureFacts::may_prefill_eagerly)},
-    {.name = "DeepseekForCausalLM", .facts = {.priced_only = true}},
+    {.name = "DeepseekForCausalLM", .facts = {.priced_only = true, .remote_code = true}},
     {.name = "DeepseekOCRForCausalLM", .facts = {.eager_prefill = true, .priced_only = true}},
 }};
 

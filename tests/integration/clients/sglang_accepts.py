@@ -28,8 +28,10 @@ KERNELS = ["tvm_ffi", "gguf", "sentencepiece", "sgl_kernel", "flashinfer"]
 
 
 # Classes that Transformers does not list, by the keys of SGLang's own configurations.
-OTHER_TYPES = {"BailingMoeV2_5ForCausalLM": "bailing_hybrid", "DeepseekOCRForCausalLM": "deepseek-ocr",
-               "Ernie4_5_ForCausalLM": "ernie4_5", "InternVLChatModel": "internvl_chat", "Step3p5ForCausalLM": "step3p5"}
+OTHER_TYPES = {"BailingMoeV2_5ForCausalLM": "bailing_hybrid", "ChatGLMModel": "chatglm",
+               "DeepseekOCRForCausalLM": "deepseek-ocr",
+               "Ernie4_5_ForCausalLM": "ernie4_5", "ExaoneForCausalLM": "exaone", "ExaoneMoEForCausalLM": "exaone_moe",
+               "InternVLChatModel": "internvl_chat", "Step3p5ForCausalLM": "step3p5"}
 
 # What a checkpoint with a class of its own brings along: its keys, without their defaults.
 REMOTE = """from transformers.configuration_utils import PretrainedConfig
@@ -151,6 +153,10 @@ def verdict(line):
     with tempfile.TemporaryDirectory() as folder:
         config = dict(line["config"])
         config.setdefault("model_type", model_type(config["architectures"][0]))
+        pattern = config.get("sliding_window_pattern")
+        if isinstance(pattern, str):  # EXAONE's checkpoints name each layer besides
+            config["layer_types"] = ["full_attention" if pattern[i % len(pattern)] == "G" else "sliding_attention"
+                                     for i in range(config["num_hidden_layers"])]
         words = list(line["words"])
         if "--trust-remote-code" in words:
             config["model_type"] = config["model_type"] or "remote"

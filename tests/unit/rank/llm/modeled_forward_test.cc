@@ -180,6 +180,33 @@ TEST_F(ModeledForwardTest, DataParallelRanksWaitForTheirHosts) {
   EXPECT_GT(captured.collective, config_.num_layers * (alone + 1e-5));
 }
 
+// Prefill of data-parallel ranks replays graphs beside idle ranks and decodes, as a server of 0.5.23 did, but
+// not beside a decode of one request: of its one token the smallest graph would make four.
+TEST_F(ModeledForwardTest, DataParallelRanksReplayPrefillTogether) {
+  config_ = load_model_config("deepseek-v2-lite");
+  ParallelLayout layout;
+  layout.tp_size = layout.dp_size = 2;
+  shard_ = make_shard(config_, layout, 0);
+  ModeledForward ranks(config_, profile_, shard_, std::make_unique<FakeBackend>(&calls_),
+                       {.cuda_graph_bs = {1, 8},
+                        .prefill_graphs = {.tokens = {4, 8, 1024, 4096}},
+                        .host = load_host("h200-sxm")});
+  const auto launches = [&](std::uint32_t own, std::uint32_t other) {
+    const std::vector<std::uint32_t> counts = {own, other}, logits = {1, 1};
+    attention::ForwardMetadata metadata = extend(own);
+    metadata.global_num_tokens = counts;
+    metadata.global_num_tokens_for_logprob = logits;
+    metadata.is_extend_in_batch = true;
+    return ranks.forward(metadata).launches;
+  };
+  const double replayed = launches(1000, 1000), eager = launches(5000, 1000);
+  EXPECT_LT(replayed, 0.8 * eager);
+  EXPECT_EQ(launches(1000, 0), replayed);
+  EXPECT_EQ(launches(1000, 2), replayed);
+  EXPECT_EQ(launches(1000, 1), eager);
+  EXPECT_EQ(launches(1000, 5000), eager);
+}
+
 // Long passes of 16-bit products run at the rate that the board's power allows, short ones and others as
 // their kernels alone.
 TEST_F(ModeledForwardTest, ThePowerLimitSlowsLongPassesOfProducts) {
