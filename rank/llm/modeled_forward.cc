@@ -522,8 +522,8 @@ double ModeledForward::throttling(const Dense& dense) const {
 
 // The captured size that a pass with an extend part is padded to; 0: it runs eagerly. Data-parallel ranks
 // replay together, padded to what the largest needs, or not at all: each that is not idle has a say, decodes
-// as extends of one token (SGLang 0.5.23's dp_attn.py, _local_prefill_cuda_graph_vote; releases before it have
-// no such graphs with data-parallel attention).
+// as extends of one token (SGLang 0.5.23's dp_attn.py, _local_prefill_cuda_graph_vote; releases before it
+// have no such graphs with data-parallel attention).
 std::uint32_t ModeledForward::prefill_bucket(const attention::ForwardMetadata& metadata,
                                              std::uint32_t tokens) const {
   const auto global = metadata.global_num_tokens;
