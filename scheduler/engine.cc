@@ -90,7 +90,7 @@ void FleetRun::on_step(const StepRecord& record, bool computed, double now) {
   if (!records()) return;
   recorder_.on_step(record);
   // Priced steps take microseconds; computed ones are long enough to look up after each.
-  constexpr std::uint64_t kProgressEvery = 512;
+  constexpr std::uint64_t kProgressEvery = 64;
   if (record.sequence_number % kProgressEvery == 0 || computed) show_progress(now);
 }
 

@@ -181,7 +181,7 @@ class RunObserver {
   // Of several replicas.
   virtual void on_routed(const RoutedRecord&) {}
   virtual void on_kv_sent(const KvSentRecord&) {}
-  // Called every few thousand steps. Returning false stops the run early.
+  // Called every few dozen steps. Returning false stops the run early.
   virtual bool on_progress(const Progress& progress) = 0;
 };
 

@@ -30,12 +30,27 @@ std::size_t launcher(std::span<char* const> words) {
              : 0;
 }
 
+bool starts_container(std::span<char* const> words) {
+  std::size_t at = std::string_view(words[0]) == "sudo" ? 1 : 0;
+  const std::string_view program = words[at];
+  return (program == "docker" || program == "podman") && at + 1 < words.size() &&
+         std::string_view(words[at + 1]) == "run";
+}
+
 }  // namespace
 
 PastedLine pasted_line(std::span<char* const> words) {
   PastedLine line;
   std::size_t at = 0;
   while (at < words.size() && is_variable(words[at])) line.environment.emplace_back(words[at++]);
+  // What a container is started with, but for its variables, says nothing of the server in it.
+  if (at + 1 < words.size() && starts_container(words.subspan(at))) {
+    while (++at < words.size() && launcher(words.subspan(at)) == 0) {
+      const std::string_view before = words[at - 1];
+      if ((before == "-e" || before == "--env") && is_variable(words[at]))
+        line.environment.emplace_back(words[at]);
+    }
+  }
   const std::size_t starts = launcher(words.subspan(at));
   if (starts == 0) return {};
   line.words = at + starts;

@@ -1,9 +1,13 @@
 #include "launch/deployment/deployment.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "attention/selection/registry.h"
@@ -17,6 +21,20 @@
 #include "rank/parallel/batch_wire.h"
 
 namespace tpsim::launch {
+namespace {
+
+// Equal for equal messages, maps and all.
+std::string bytes_of(const google::protobuf::Message& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&out);
+  out.Trim();
+  return bytes;
+}
+
+}  // namespace
 
 void Deployment::price_by(const proto::HardwareProfile& profile) {
   hardware = profile;
@@ -167,7 +185,7 @@ std::uint64_t Deployment::configuration_hash() const {
   std::string text;
   for (const auto& [key, value] : sorted) text.append(key).append("=").append(value).append("\n");
   for (const double factor : ranks.slowdown) text += format_real(factor) + " ";
-  text += hardware.ShortDebugString() + host.ShortDebugString();
+  text += bytes_of(hardware) + bytes_of(host);
   return rank::configuration_hash(text);
 }
 

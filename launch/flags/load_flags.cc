@@ -295,7 +295,7 @@ void check_service_levels(const LoadArgs& args, bool numeric) {
                      format_real(*args.goodput_share));
   if (!args.max_goodput_rate) return;
   if (!args.goodput.any())
-    throw_user_error("--max-goodput-rate: needs --goodput, for example --goodput ttft:2000 tpot:50");
+    throw_user_error("--max-goodput-rate: needs --slo, for example --slo ttft:2000 tpot:50");
   if (args.max_concurrency != 0)
     throw_user_error(
         "--max-goodput-rate: excludes --max-concurrency {}, which holds requests back instead of offering "

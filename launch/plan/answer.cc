@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "launch/plan/heads.h"
 #include "launch/plan/ranking.h"
 #include "launch/report/comparison.h"
 #include "launch/report/comparison_table.h"
@@ -75,6 +76,17 @@ std::string levels_sentence(const PlanQuestion& question, const ServerArgs& args
       "rate or "
       "wider levels\n",
       100 * first.goodput_share(), to_string(args.goodput), share);
+}
+
+// Of several numbers of GPUs, those that are no answer.
+std::string other_fleets(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan) {
+  std::string text;
+  for (const FleetTooSmall& fleet : plan.too_small)
+    text += fmt::format("{} {}: {}\n", fleet.gpus, fleet.gpus == 1 ? "GPU" : "GPUs", fleet.reason);
+  const std::uint32_t gpus = num_gpus(plan.proposed());
+  if (args.goodput.any() && !args.max_goodput_rate && gpus < question.gpus.back())
+    text += fmt::format("More than {} were not tried, for these hold\n", gpus);
+  return text;
 }
 
 // The best of other layouts, where they fall short of the service levels that some keep.
@@ -163,6 +175,10 @@ std::string explanation(const PlanSpace& space, const PlanSearch& search) {
   for (const proto::RefusedSetting& refused : others.refused())
     text += fmt::format("  {}: {}\n", refused.settings().begin()->second, refused.reason());
   for (const std::string& left_out : others.left_out()) text += fmt::format("\nLeft out: {}\n", left_out);
+  if (!speculates(space.settings.front()))
+    text +=
+        "\nLeft out: NGRAM and STANDALONE speculation, for how many drafts are right hangs on the text; plan "
+        "with one by --speculative-algorithm NGRAM --speculative-accept-rates RATE (0.3 to 0.7 were met)\n";
   return text;
 }
 
@@ -249,9 +265,10 @@ std::string plan_text(const PlanQuestion& question, const ServerArgs& args, cons
     for (const std::string& command : launch_commands(plan.setting_of(answer.shown[rank]).args))
       commands += fmt::format("  {} {}\n", rank + 1, command);
   }
-  std::string text = no_server_lines(report) + to_text(table, colour);
+  std::string text = no_server_lines(report) + to_text(table, colour) + rate_line(report);
   text += "\n* proposed   + on the Pareto front of tokens/s against latency; one of each layout\n";
-  text += "\n" + described + assumed(plan) + levels_sentence(question, args, plan) + nearly(question, plan);
+  text += "\n" + described + assumed(plan) + levels_sentence(question, args, plan) +
+          other_fleets(question, args, plan) + nearly(question, plan);
   text += fmt::format("\nBest: {} ({})\n", setting_name(report, report.best_setting()), report.best_reason());
   text += certainty_line(report);
   const proto::RunReport& proposed = plan.proposed();

@@ -52,6 +52,12 @@ struct PlanAssumption {
   int against = 0;                  // the best run without a head
 };
 
+// So many GPUs of a type, of --gpus, are no answer.
+struct FleetTooSmall {
+  std::uint32_t gpus = 0;
+  std::string reason;  // a sentence
+};
+
 // The plan for one type of GPU.
 struct GpuPlan {
   std::string hardware;                 // as --hardware names it
@@ -62,6 +68,8 @@ struct GpuPlan {
   proto::ComparisonReport report;
   PlanAnswer answer;                        // its order is not empty
   std::vector<PlanAssumption> assumptions;  // of the runs that are shown
+  // Of several numbers of GPUs for one load with levels: those below the plan's.
+  std::vector<FleetTooSmall> too_small;
 
   const proto::RunReport& proposed() const { return report.runs(answer.order.front()); }
   // What bounds a run of the report, which keeps the ranks of few where runs are many.

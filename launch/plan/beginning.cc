@@ -28,19 +28,26 @@ double prefill_share_of(const std::vector<proto::RankReport>& ranks) {
   return all > 0 ? prefill / all : 0;
 }
 
-// Stops where a run's clock has gone beyond `deadline` seconds (0: never), or somebody asks for it.
-class Deadline : public scheduler::NoRecords {
+// Stops where a run's clock has gone beyond the deadline, where it has more bad requests than it may, or
+// where somebody asks for it.
+class Hopeless : public scheduler::NoRecords {
  public:
-  Deadline(double deadline, const std::atomic<bool>& stop) : deadline_(deadline), stop_(stop) {}
+  Hopeless(const Bar& bar, const scheduler::ServiceLevels& levels, const std::atomic<bool>& stop)
+      : bar_(bar), levels_(levels), stop_(stop) {}
+  void on_request(const scheduler::RequestRecord& record) override {
+    if (record.state != scheduler::RequestState::kUnfinished && !levels_.met_by(record)) ++bad_;
+  }
   // Whether a run goes on hangs on how often it is asked, which is every so many steps, in their order.
   bool wants_steps() const override { return true; }
   bool on_progress(const scheduler::Progress& progress) override {
-    return !stop_ && (deadline_ <= 0 || progress.time <= deadline_);
+    return !stop_ && bad_ <= bar_.most_bad && (bar_.deadline <= 0 || progress.time <= bar_.deadline);
   }
 
  private:
-  const double deadline_;
+  const Bar& bar_;
+  const scheduler::ServiceLevels& levels_;
   const std::atomic<bool>& stop_;
+  double bad_ = 0;  // requests
 };
 
 }  // namespace
@@ -48,7 +55,7 @@ class Deadline : public scheduler::NoRecords {
 void serve_beginning(const ServerArgs& args, const Deployment& deployment,
                      const scheduler::StreamedWorkload& beginning, const Bar& bar,
                      const std::atomic<bool>& stop, proto::PlanTrial& trial) {
-  Deadline until(bar.deadline, stop);
+  Hopeless until(bar, args.goodput, stop);
   std::optional<GoodputRate> found;
   if (args.max_goodput_rate) {
     const RateSearch how = {.resolution = bar.resolution,

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -29,6 +30,8 @@ class Beginning : public scheduler::StreamedWorkload {
 // What makes a run of the beginning hopeless, and how its rate is looked for (goodput_search.h).
 struct Bar {
   double deadline = 0;  // seconds of its clock; 0: none
+  // Requests outside their service levels; more make the run hopeless.
+  double most_bad = std::numeric_limits<double>::infinity();
   // Of --max-goodput-rate.
   double resolution = 1.5, step = 1.5;
   std::optional<double> rate = {};  // requests per second

@@ -129,7 +129,7 @@ std::string gpu_types_text(const PlanQuestion& question, const ServerArgs& args,
       commands += fmt::format("  {}  {}\n", plan.hardware, command);
     searched += fmt::format("\n{}:{}", plan.hardware, searched_text(question, plan));
   }
-  std::string text = to_text(table, colour) + order_sentence(args, by_cost);
+  std::string text = to_text(table, colour) + rate_line(plans.front().report) + order_sentence(args, by_cost);
   for (const GpuRefusal& refusal : refusals)
     text += fmt::format("{}: no plan: {}\n", refusal.hardware, refusal.reason);
   text += short_of(question, args, plans);

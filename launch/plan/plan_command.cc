@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launch/cli/flag_command.h"
@@ -54,6 +55,9 @@ struct PlanArgs : ServerArgs {
 std::vector<std::uint32_t> read_gpus(std::string_view flag, const std::string& value) {
   std::vector<std::uint32_t> out;
   const std::size_t dots = value.find("..");
+  if (value.find_first_not_of("0123456789,.") != std::string::npos || value.find("...") != std::string::npos)
+    throw_user_error("{} {}: must be a number of GPUs, several such as 4,8, or a range such as 4..32", flag,
+                     value);
   if (dots == std::string::npos) {
     for (const std::string& one : split_list(value))
       out.push_back(static_cast<std::uint32_t>(parse_count(flag, one, 1, kMostGpus)));
@@ -203,17 +207,50 @@ void report_plan(const PlanArgs& args, GpuPlan& plan) {
     throw_user_error("--gpus: no setting can be compared: {}", plan.report.best_reason());
 }
 
-// The plan for args.hardware; of its first process alone an answer, too.
-GpuPlan plan_gpu(PlanArgs& args, const FlagSet& flags, std::optional<double> cost, const PlanCrew& crew) {
+// The plan for so many of args.hardware; of its first process alone an answer, too. `hold`: there is none
+// where no setting keeps --slo; it has no finalists then.
+GpuPlan plan_fleet(PlanArgs& args, const FlagSet& flags, const std::vector<std::uint32_t>& gpus, bool hold,
+                   const PlanCrew& crew) {
   GpuPlan plan;
   plan.hardware = args.hardware;
-  plan.gpu_hour_cost = cost;
-  plan.space = plan_space(flags, args, args.question.gpus);
+  plan.space = plan_space(flags, args, gpus);
+  PlanWishes wishes = wishes_of(args, flags);
+  wishes.hold = hold;
   {
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), "plan", "settings");
-    plan.search = search_plan(args, plan.space, wishes_of(args, flags), crew,
-                              args.jobs.value_or(crew.cores()), progress);
+    plan.search = search_plan(args, plan.space, wishes, crew, args.jobs.value_or(crew.cores()), progress);
   }
+  return plan;
+}
+
+// The same for the numbers of --gpus, of which the smallest that holds the levels of one load is enough: one
+// after another then. Where none holds, the largest that can serve has the answer.
+GpuPlan plan_gpu(PlanArgs& args, const FlagSet& flags, std::optional<double> cost, const PlanCrew& crew) {
+  std::vector<std::vector<std::uint32_t>> fleets = {args.question.gpus};
+  if (args.goodput.any() && !args.max_goodput_rate) {
+    fleets.clear();
+    for (const std::uint32_t gpus : args.question.gpus) fleets.push_back({gpus});
+  }
+  GpuPlan plan;
+  std::vector<FleetTooSmall> too_small;
+  std::optional<std::size_t> serves;  // too little
+  for (std::size_t i = 0; i < fleets.size(); ++i) {
+    const bool last = i + 1 == fleets.size();
+    try {
+      plan = plan_fleet(args, flags, fleets[i], !last, crew);
+      if (!plan.search.finalists.empty()) break;
+      serves = i;
+      too_small.push_back({fleets[i].front(),
+                           fmt::format("none of {} settings keeps {} % of the requests within the levels",
+                                       plan.space.settings.size(), format_real(100 * args.question.share))});
+    } catch (const UserError& error) {
+      if (last && !serves) throw;
+      too_small.push_back({fleets[i].front(), error.what()});
+      if (last) plan = plan_fleet(args, flags, fleets[*serves], /*hold=*/false, crew);
+    }
+  }
+  plan.gpu_hour_cost = cost;
+  plan.too_small = std::move(too_small);
   if (!crew.leads()) return plan;
   report_plan(args, plan);
   plan.assumptions = assumptions_of(plan, args.question.share);

@@ -67,6 +67,8 @@ Json search_of(const GpuPlan& plan) {
                       {"rounds", Json::array()}};
   for (const PlanSearch::Round& round : search.rounds)
     json["searched"]["rounds"].push_back({{"requests", round.requests}, {"settings", round.settings}});
+  for (const FleetTooSmall& fleet : plan.too_small)
+    json["too_small"].push_back({{"gpus", fleet.gpus}, {"reason", fleet.reason}});
   json["refused"] = Json::array();
   for (const auto& [reason, count] : search.refused)
     json["refused"].push_back({{"settings", count}, {"reason", reason}});

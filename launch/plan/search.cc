@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -52,14 +53,25 @@ class Search {
   PlanSearch run() {
     candidates_.resize(space_.settings.size());
     crew_.carry_out({}, [this](const auto&, auto&) { open_load(); });  // all can, or none goes on
+    if (args_.goodput.any() && !args_.max_goodput_rate)
+      most_bad_ = std::floor((1 - share_) * static_cast<double>(all_->outline().requests) + 1e-6);
     std::vector<std::size_t> left = try_all();
     for (const std::uint64_t requests : kRounds) {
-      if (requests != kRounds.front()) left = try_longer(std::move(left), requests);
+      if (requests != kRounds.front()) {
+        if (!some_hold_ && std::isfinite(most_bad_))
+          some_hold_ = holds(serve_whole({best_}).at(best_), share_);
+        left = try_longer(std::move(left), requests);
+      }
+      if (wishes_.hold && left.empty()) return std::move(out_);
       const bool last = requests == kRounds.back() || !beginning_;
-      left = best_of(left, last ? kFinalists : std::max(4 * kFinalists, left.size() / 4));
+      left = best_of(left, last);
       if (last) break;
     }
     serve_all(left);
+    if (wishes_.hold && std::ranges::none_of(out_.finalists, [this](const PlanSearch::Finalist& finalist) {
+          return holds(finalist.report, share_);
+        }))
+      out_.finalists.clear();
     out_.load = std::move(all_);
     return std::move(out_);
   }
@@ -89,21 +101,19 @@ class Search {
 
   // The load, whose images are placed by a model that can be served.
   void open_load() {
-    std::map<std::string, std::uint32_t> refused;
+    std::string refusal;  // of the first, which has the fewest flags
     for (const Setting& setting : space_.settings) {
       const ResolvedSetting resolved = resolve_setting(setting);
       if (!resolved.deployment) {
-        ++refused[resolved.refusal];
+        if (refusal.empty()) refusal = resolved.refusal;
         continue;
       }
       const Deployment& deployment = *resolved.deployment;
       all_ = with_images_placed(args_, deployment.model, deployment.host, load_workload(args_));
       return;
     }
-    throw_user_error(
-        "{} (none of the {} settings can be carried out; this is why most cannot)",
-        std::ranges::max_element(refused, {}, [](const auto& reason) { return reason.second; })->first,
-        space_.settings.size());
+    throw_user_error("{} (none of the {} settings can be carried out; this is why the plainest cannot)",
+                     refusal, space_.settings.size());
   }
 
   // The first requests, or all where they are few.
@@ -156,6 +166,12 @@ class Search {
     if (seconds > 0 && (bar.deadline <= 0 || slack * seconds < bar.deadline)) bar.deadline = slack * seconds;
   }
 
+  // Whether the run of the beginning may be that of a setting that keeps the share of all requests.
+  bool may_hold(const proto::RunReport& run) const {
+    const double bad = (1 - run.goodput_share()) * static_cast<double>(beginning().outline().requests);
+    return !std::isfinite(most_bad_) || bad <= most_bad_ + 0.5;
+  }
+
   Bar bar_of(std::size_t i, const Bars& bars) const {
     const auto bar = bars.find(space_.gpus[i]);
     return bar == bars.end() ? Bar{} : bar->second;
@@ -203,6 +219,12 @@ class Search {
     }
     try_some(leads, bars);
     for (const std::size_t i : leads) raise(bars[space_.gpus[i]], candidates_[i].report(), kSlack);
+    const auto may = [this](std::size_t i) {
+      const proto::PlanTrial& trial = candidates_[i];
+      return trial.has_report() && !trial.report().stopped_early() && may_hold(trial.report());
+    };
+    if (wishes_.hold && std::ranges::none_of(first, may) && std::ranges::none_of(leads, may))
+      for (auto& [gpus, bar] : bars) bar.most_bad = most_bad_;
     const std::set<std::uint32_t> dropped = groups_to_pass_over();
     std::vector<std::size_t> rest;
     for (const std::size_t i : others) {
@@ -330,7 +352,7 @@ class Search {
         *candidate.mutable_report() = std::move(*candidates_[served->second].mutable_report());
       served_by_.erase(served);
       ++served_settings;
-      if (candidate.report().stopped_early())
+      if (candidate.report().stopped_early() || (wishes_.hold && !may_hold(candidate.report())))
         ++out_.hopeless;
       else
         left.push_back(i);
@@ -360,6 +382,7 @@ class Search {
             bar.resolution = kCloser;
             bar.step = kCloserStep;
             if (!bar.rate && rates_.at(i) > 0 && std::isfinite(rates_.at(i))) bar.rate = rates_.at(i);
+            if (some_hold_ ? !firsts_.contains(i) : wishes_.hold) bar.most_bad = most_bad_;
             return try_one(i, bar, /*claims=*/false, stop);
           });
       for (std::size_t k = 0; k < some->size(); ++k) candidates_[(*some)[k]] = std::move(trials[k]);
@@ -373,20 +396,24 @@ class Search {
 
   // Of the settings whose runs the report has, in its order, the best `count` and the best of each layout.
   std::vector<std::size_t> kept(const proto::ComparisonReport& report,
-                                const std::vector<std::size_t>& settings, std::size_t count) const {
+                                const std::vector<std::size_t>& settings, std::size_t count) {
     std::vector<std::size_t> out;
     std::set<std::string> layouts;
+    firsts_.clear();
     std::size_t taken = 0;
     for (const int rank : rank_runs(report, share_, settings.size())) {
       const std::size_t i = settings[static_cast<std::size_t>(rank)];
-      if (layouts.insert(space_.layouts[i]).second || taken < count) out.push_back(i);
+      const bool first = layouts.insert(space_.layouts[i]).second;
+      if (first) firsts_.insert(i);
+      if (first || taken < count) out.push_back(i);
       ++taken;
     }
+    if (!out.empty()) best_ = out.front();
     return out;
   }
 
-  // The best `count` of each number of GPUs, and the best of each layout.
-  std::vector<std::size_t> best_of(const std::vector<std::size_t>& left, std::size_t count) {
+  // Of each number of GPUs the best quarter, or the finalists, and the best of each layout.
+  std::vector<std::size_t> best_of(const std::vector<std::size_t>& left, bool last) {
     std::set<std::size_t> chosen;
     for (const std::uint32_t gpus : std::set<std::uint32_t>(space_.gpus.begin(), space_.gpus.end())) {
       proto::ComparisonReport report;
@@ -397,6 +424,7 @@ class Search {
         rates_[i] = run.max_goodput_search().outcome() == "unlimited" ? INFINITY : run.max_goodput_rate();
         settings.push_back(i);
       }
+      const std::size_t count = last ? kFinalists : std::max(4 * kFinalists, settings.size() / 4);
       for (const std::size_t i : kept(report, settings, count)) chosen.insert(i);
     }
     if (chosen.empty())
@@ -407,9 +435,10 @@ class Search {
     return {chosen.begin(), chosen.end()};
   }
 
-  void serve_all(const std::vector<std::size_t>& chosen) {
+  // Reports of all of the load, by setting; of these settings at least.
+  const std::map<std::size_t, proto::RunReport>& serve_whole(std::vector<std::size_t> settings) {
     beginning_.reset();
-    note_round(chosen.size());
+    std::erase_if(settings, [this](std::size_t i) { return whole_.contains(i); });
     const auto serve = [&](std::size_t i, const std::atomic<bool>& stop) {
       const ResolvedSetting resolved = resolve_setting(space_.settings[i]);
       const std::function<bool()> go_on = [&stop] { return !stop; };
@@ -417,9 +446,16 @@ class Search {
       *trial.mutable_report() = serve_setting(resolved, *all_, go_on);
       return trial;
     };
-    std::vector<proto::PlanTrial> trials = each(chosen, /*by_group=*/false, label(), serve);
-    for (std::size_t k = 0; k < chosen.size(); ++k)
-      out_.finalists.push_back({chosen[k], std::move(*trials[k].mutable_report())});
+    std::vector<proto::PlanTrial> trials = each(settings, /*by_group=*/false, label(), serve);
+    for (std::size_t k = 0; k < settings.size(); ++k)
+      whole_[settings[k]] = std::move(*trials[k].mutable_report());
+    return whole_;
+  }
+
+  void serve_all(const std::vector<std::size_t>& chosen) {
+    serve_whole(chosen);
+    note_round(chosen.size());
+    for (const std::size_t i : chosen) out_.finalists.push_back({i, std::move(whole_.at(i))});
   }
 
   const ServerArgs& args_;
@@ -432,6 +468,13 @@ class Search {
   std::unique_ptr<const Workload> all_, beginning_;
   std::vector<proto::PlanTrial> candidates_;  // what came of a setting's last run
   std::map<std::size_t, double> rates_;       // that settings kept in it, requests per second; 0: none
+  // Of one load with levels: the bad requests that a setting may have in all of it, and whether one has not
+  // more. Without, infinity.
+  double most_bad_ = std::numeric_limits<double>::infinity();
+  bool some_hold_ = false;
+  std::size_t best_ = 0;                           // by the last ranking …
+  std::set<std::size_t> firsts_;                   // … and the best of each layout
+  std::map<std::size_t, proto::RunReport> whole_;  // of all of the load
   std::mutex mutex_;
   std::set<std::uint64_t> claimed_;                 // hashes of deployments that this process serves now
   std::map<std::uint64_t, std::size_t> served_by_;  // the setting that serves, by the hash of its deployment

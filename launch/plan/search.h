@@ -39,8 +39,11 @@ struct PlanSearch {
 
 // What a search is told beside its space.
 struct PlanWishes {
-  double share = 1;             // of requests within their service levels, where there are levels
-  bool pairs = false;           // adds servers that prefill and servers that decode
+  double share = 1;    // of requests within their service levels, where there are levels
+  bool pairs = false;  // adds servers that prefill and servers that decode
+  // Settings that do not keep that share are no answer, for more GPUs are to be asked about: without any that
+  // does there are no finalists. Of one load with levels.
+  bool hold = false;
   std::vector<PlanHead> heads;  // adds settings that draft with each of them
 };
 
@@ -51,8 +54,11 @@ struct PlanWishes {
 // setting whose clock runs beyond what 1.5 times the time of the best of the layouts' first settings allows
 // (of requests within their service levels, where there are levels, in the time it took) can be none of the
 // best, and is stopped. With --max-goodput-rate it is one that cannot keep 1 / 1.5 of the highest rate found
-// so far, of the 1,000 requests 1 / 1.2 of what the best of the first round keep. Ranks are those of
-// rank_runs(); the outcome depends on neither `threads` nor `crew`. Throws UserError where no setting can be
+// so far, of the 1,000 requests 1 / 1.2 of what the best of the first round keep. Where one is known to keep
+// wishes.share of all requests within their levels, as the best of the first round is asked, others are
+// stopped at the first bad request that is one too many for that, but for the best of each layout; with
+// wishes.hold these, too, and in the first round where no lead can hold. Ranks are those of rank_runs(); the
+// outcome depends on neither `threads` nor `crew`. Throws UserError where no setting can be
 // carried out, Stopped after a signal.
 //
 // With wishes.pairs, servers that prefill and servers that decode are added to the space, and searched with

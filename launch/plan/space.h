@@ -39,7 +39,7 @@ std::vector<FlagValues> plan_layouts(const FlagSet& flags, std::uint32_t gpus, b
 
 // The product of layouts, backends and of chunk size, mixed chunks and schedule policy, where these were not
 // given; a list that was given for any other flag is an axis, too. `args`, into which `flags` read, is left
-// as it was. Throws UserError where nothing can be shared out so, and for more than kMaxPlanned.
+// as it was. Throws UserError where nothing can be shared out so, and for more than kMaxPlanned of a number.
 PlanSpace plan_space(const FlagSet& flags, ServerArgs& args, const std::vector<std::uint32_t>& gpus);
 
 // Adds `setting`, a changed copy of setting `like` of the space, with `flags` of its own and those that it

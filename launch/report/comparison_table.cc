@@ -17,6 +17,8 @@
 namespace tpsim::launch {
 namespace {
 
+// What a rate that was searched for is not beside.
+constexpr std::string_view kOfTheLoad = "all other figures are of the load as given, not at that rate";
 constexpr int kSentences = 12;  // of a kind; a sweep may have hundreds of runs
 
 bool has_goodput(const proto::ComparisonReport& report) {
@@ -180,8 +182,12 @@ std::vector<std::string> goodput_cells(const proto::ComparisonReport& report, co
   return cells;
 }
 
+std::string rate_line(const proto::ComparisonReport& report) {
+  return has_search(report) ? fmt::format("\nmax req/s: {}\n", kOfTheLoad) : "";
+}
+
 std::string goodput_lines(const proto::ComparisonReport& report) {
-  return lines(report, "Highest rate within the service levels",
+  return lines(report, fmt::format("Highest rate within the service levels ({})", kOfTheLoad),
                [](const proto::RunReport& run) { return run.max_goodput_search().message(); }) +
          lines(report, "Overload", [](const proto::RunReport& run) { return run.overload().message(); });
 }
@@ -314,7 +320,10 @@ std::string run_summary(const proto::RunReport& r) {
     line("Request goodput (req/s):",
          fmt::format("{} ({:.2f} % of requests within {})", format_figure(r.request_goodput()),
                      r.goodput_share() * 100, r.server_args().at("goodput")));
-  if (r.has_max_goodput_search()) line("Max goodput rate:", r.max_goodput_search().message());
+  if (r.has_max_goodput_search()) {
+    line("Max goodput rate:", r.max_goodput_search().message());
+    line("", std::string(kOfTheLoad));
+  }
   if (r.has_overload()) line("Overload:", r.overload().message());
   line("Input token throughput (tok/s):", format_figure(r.input_throughput()));
   line("Output token throughput (tok/s):", format_figure(r.output_throughput()));

@@ -14,6 +14,9 @@ namespace tpsim::launch {
 std::vector<std::string> goodput_heads(const proto::ComparisonReport& report);
 std::vector<std::string> goodput_cells(const proto::ComparisonReport& report, const proto::RunReport& run);
 
+// Of --max-goodput-rate: of which load the figures beside it are; else empty.
+std::string rate_line(const proto::ComparisonReport& report);
+
 // Sentences below the table: how each search ended, and which runs are overloaded. Empty where there are
 // none.
 std::string goodput_lines(const proto::ComparisonReport& report);

@@ -71,13 +71,31 @@ std::function<std::uint64_t(std::string_view)> count_tokens(const ServerArgs& ar
   return {};
 }
 
+// A trace that comes once, however often the load is wanted.
+class StandardInput : public scheduler::StreamedWorkload {
+ public:
+  explicit StandardInput(const scheduler::ReadOptions& options) : StandardInput(read_once(options)) {}
+
+ private:
+  explicit StandardInput(const std::shared_ptr<const scheduler::StreamedWorkload>& trace)
+      : scheduler::StreamedWorkload(trace->outline(), [trace] { return trace->read(); }) {}
+  static const std::shared_ptr<const scheduler::StreamedWorkload>& read_once(
+      const scheduler::ReadOptions& options) {
+    static const std::shared_ptr<const scheduler::StreamedWorkload> kTrace =
+        scheduler::open_trace("/dev/stdin", options);
+    return kTrace;
+  }
+};
+
 std::unique_ptr<scheduler::StreamedWorkload> load_trace(const ServerArgs& args) {
-  std::unique_ptr<scheduler::StreamedWorkload> workload =
-      scheduler::open_trace(args.trace == "-" ? "/dev/stdin" : args.trace,
-                            {.format = args.trace_format,
-                             .num_prompts = static_cast<std::size_t>(args.num_prompts.value_or(0)),
-                             .sort = false,
-                             .count_tokens = count_tokens(args)});
+  const scheduler::ReadOptions options = {
+      .format = args.trace_format,
+      .num_prompts = static_cast<std::size_t>(args.num_prompts.value_or(0)),
+      .sort = false,
+      .count_tokens = count_tokens(args)};
+  std::unique_ptr<scheduler::StreamedWorkload> workload = args.trace == "-"
+                                                              ? std::make_unique<StandardInput>(options)
+                                                              : scheduler::open_trace(args.trace, options);
   const scheduler::WorkloadOutline& outline = workload->outline();
   if (args.session_mode == scheduler::SessionMode::kClosed && !outline.conversations) {
     throw_user_error(
@@ -138,12 +156,12 @@ std::unique_ptr<scheduler::StreamedWorkload> load_workload(const ServerArgs& arg
   const std::uint64_t prompts = args.num_prompts.value_or(kDatasetPrompts);
   if (dataset == "mooncake")
     return scheduler::open_trace(file, {.format = dataset, .num_prompts = prompts, .sort = true});
-  if (dataset == "sharegpt") {
-    scheduler::Workload workload =
-        scheduler::read_trace(file, {.format = dataset, .count_tokens = count_tokens(args)});
-    scheduler::sample_sharegpt(workload, prompts, args.load_seed());
-    return std::make_unique<scheduler::WorkloadInMemory>(std::move(workload));
-  }
+  if (dataset == "sharegpt")
+    return std::make_unique<scheduler::WorkloadInMemory>(
+        scheduler::read_trace(file, {.format = dataset,
+                                     .num_prompts = static_cast<std::size_t>(prompts),
+                                     .draw = args.load_seed(),
+                                     .count_tokens = count_tokens(args)}));
   if (dataset == "image") return make_images(args);
   return std::make_unique<scheduler::RandomWorkload>(random_options(args));
 }

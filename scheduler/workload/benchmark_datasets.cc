@@ -202,16 +202,6 @@ SharedPrefixWorkload::SharedPrefixWorkload(const SharedPrefixOptions& options)
                          return SharedPrefixReader(drawn);
                        }) {}
 
-void sample_sharegpt(Workload& workload, std::uint64_t num_prompts, std::uint32_t seed) {
-  PythonRandom(seed).shuffle(workload.requests);
-  std::erase_if(workload.requests, [](const WorkloadRequest& request) {
-    return request.prompt.size() < 2 || request.max_new_tokens < 2;
-  });
-  if (workload.requests.empty())
-    throw_user_error("{}: no request has two prompt tokens and two output tokens", workload.name);
-  if (workload.requests.size() > num_prompts) workload.requests.resize(num_prompts);
-}
-
 void check(const RandomOptions& options) {
   check_range("--num-prompts", options.num_prompts, kMaxPrompts);
   check_range("--random-input-len", options.random_input_len, kMaxRequestTokens);

@@ -91,8 +91,4 @@ class SharedPrefixWorkload : public StreamedWorkload {
   explicit SharedPrefixWorkload(const SharedPrefixOptions& options);
 };
 
-// Of a dataset of lengths: shuffled, without requests of fewer than two prompt or output tokens, the first
-// num_prompts. Throws UserError where nothing is left.
-void sample_sharegpt(Workload& workload, std::uint64_t num_prompts, std::uint32_t seed);
-
 }  // namespace tpsim::scheduler

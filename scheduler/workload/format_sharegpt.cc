@@ -8,6 +8,7 @@
 // note says so; an empty text counts as a token. Their tokens are ReadOptions::count_tokens, else four for
 // three words, the rule of thumb of OpenAI's help pages, and one for each character beyond ASCII, of which no
 // spaces make words.
+// ReadOptions::draw gives them in the order of the benchmark's sample, and counts those alone that it takes.
 //
 // All requests arrive at 0: offer them with --request-rate or --max-concurrency.
 #include <algorithm>
@@ -17,7 +18,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "scheduler/workload/benchmark_random.h"
 #include "scheduler/workload/json_record.h"
 #include "scheduler/workload/trace_formats.h"
 
@@ -48,15 +51,35 @@ using Texts = std::pair<std::string, std::string>;
 class ShareGpt : public TraceFormat {
  public:
   ShareGpt(JsonRecords& records, const ReadOptions& options)
-      : records_(records), record_(kKeys), count_tokens_(options.count_tokens) {}
+      : records_(records), record_(kKeys), count_tokens_(options.count_tokens), seed_(options.draw) {}
 
   bool next(TraceRecord& out) override {
-    std::string_view text;
-    do {
-      if (!records_.next(text, out.place)) return false;
-      record_.parse(text, out.place);
-    } while (!take(text, out));
-    return true;
+    if (!seed_) {
+      Held held;
+      if (!read(held)) return false;
+      count(held);
+      out = std::move(held.record);
+      return true;
+    }
+    if (held_.empty()) {
+      for (Held held; read(held); held = {}) held_.push_back(std::move(held));
+      PythonRandom(*seed_).shuffle(held_);
+    }
+    while (tried_ < held_.size()) {
+      Held& held = held_[tried_++];
+      count(held);
+      const TraceRecord& record = held.record;
+      if (std::max<std::uint64_t>(record.prompt_length, record.request.prompt.size()) < 2 ||
+          record.request.max_new_tokens < 2)
+        continue;
+      drawn_ = true;
+      out = std::move(held.record);
+      return true;
+    }
+    if (!drawn_ && !held_.empty())
+      throw_user_error("{}: no request has two prompt tokens and two output tokens",
+                       held_.front().record.place.name);
+    return false;
   }
 
   std::vector<std::string> notes() const override {
@@ -72,14 +95,34 @@ class ShareGpt : public TraceFormat {
   }
 
  private:
+  struct Held {
+    TraceRecord record;
+    std::optional<Texts> texts;  // not counted yet
+  };
+
+  // False at the end.
+  bool read(Held& held) {
+    std::string_view text;
+    do {
+      if (!records_.next(text, held.record.place)) return false;
+      record_.parse(text, held.record.place);
+    } while (!take(text, held));
+    return true;
+  }
+
   // False: left out.
-  bool take(std::string_view text, TraceRecord& out) {
+  bool take(std::string_view text, Held& held) {
+    TraceRecord& out = held.record;
     const Place& place = out.place;
     const bool has_ids = record_.has(kPrompt) && record_.field(kPrompt).kind != JsonKind::kString;
     const int lengths = record_.has(kPromptLen) + record_.has(kInputLen) + has_ids;
     if (lengths > 1)
       place.fail("the prompt is given more than once; give one of prompt_len, input_len, prompt");
-    if (lengths == 0) return take_texts(text, out);
+    if (lengths == 0) {
+      held.texts = texts_of(text, place);
+      if (!held.texts) ++left_out_;
+      return held.texts.has_value();
+    }
     WorkloadRequest& request = out.request;
     if (has_ids) {
       request.prompt = record_.tokens(kPrompt, kGeneratedTokenBase);
@@ -105,19 +148,14 @@ class ShareGpt : public TraceFormat {
     return true;
   }
 
-  bool take_texts(std::string_view text, TraceRecord& out) {
-    const std::optional<Texts> texts = texts_of(text, out.place);
-    if (!texts) {
-      ++left_out_;
-      return false;
-    }
+  void count(Held& held) {
+    if (!held.texts) return;
     texts_ = true;
-    out.prompt_length = count(texts->first, out.place);
-    out.request.max_new_tokens = count(texts->second, out.place);
-    return true;
+    held.record.prompt_length = tokens_of(held.texts->first, held.record.place);
+    held.record.request.max_new_tokens = tokens_of(held.texts->second, held.record.place);
   }
 
-  std::uint32_t count(const std::string& text, const Place& place) const {
+  std::uint32_t tokens_of(const std::string& text, const Place& place) const {
     const std::uint64_t tokens = count_tokens_ ? count_tokens_(text) : count_words(text);
     if (tokens > kMaxRequestTokens)
       place.fail("a text has {} tokens; {} are the most", tokens, kMaxRequestTokens);
@@ -154,8 +192,12 @@ class ShareGpt : public TraceFormat {
   JsonRecords& records_;
   JsonRecord record_;
   std::function<std::uint64_t(std::string_view)> count_tokens_;
+  const std::optional<std::uint32_t> seed_;
   bool texts_ = false;
   std::uint64_t left_out_ = 0;
+  std::vector<Held> held_;  // of a draw, in its order
+  std::size_t tried_ = 0;   // of them
+  bool drawn_ = false;      // one of them
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,9 @@ struct ReadOptions {
   std::string format = "auto";  // "auto" or one of trace_format_names()
   std::size_t num_prompts = 0;  // keep the first so many requests; 0 = all. The rest is not looked at.
   bool sort = false;            // put requests in order of arrival; false: refuse a file that is not
+  // Of "sharegpt", a seed: as SGLang's benchmark samples it (sample_sharegpt_requests of
+  // benchmark/datasets/sharegpt.py), shuffled, without requests of fewer than two prompt or output tokens.
+  std::optional<std::uint32_t> draw = {};
   // Tokens of a text, where a trace has texts; null: four for three words, and a note says so.
   std::function<std::uint64_t(std::string_view)> count_tokens = {};
 };

@@ -150,17 +150,30 @@ class Plan(CommandLine):
         self.assert_refused([*base[:2], "llama-3.1-405b", *base[3:]], "none of the ", processes=2)
 
     def test_the_smallest_number_that_holds(self):
-        load = [*LOAD[:-1], "12", "--slo", "ttft:1500", "tpot:60", "e2e:8000"]
+        load = [*LOAD[:-1], "20", "--slo", "ttft:400", "tpot:30"]
         words = ("--attention-backends", "fa3", "--chunked-prefill-size", "8192", "--gpu-hour-cost", "2.5")
         plan, done = self.plan(*words, gpus="1..4", load=load)
         self.assertEqual(plan["gpus"], [1, 2, 4])
         self.assertTrue(plan["best"][0]["holds"], done.stdout)
         self.assertTrue(all(best["bound_by"] for best in plan["best"]), "of more runs than a report keeps the ranks of")
-        fewer = [best["gpus"] for best in plan["best"] if best["holds"]]
-        self.assertEqual(plan["best"][0]["gpus"], min(fewer))
+        found = plan["best"][0]["gpus"]
+        self.assertEqual({best["gpus"] for best in plan["best"]}, {found})
+        self.assertEqual(found, 2)
+        self.assertEqual([one["gpus"] for one in plan["hardware"][0]["too_small"]], [1])
+        self.assertIn("\n1 GPU: none of ", done.stdout)
+        self.assertIn("\nMore than 2 were not tried, for these hold\n", done.stdout)
+        # What each number says alone.
+        for gpus, holds in (("1", False), ("2", True)):
+            alone, _ = self.plan(*words, gpus=gpus, load=load)
+            self.assertEqual(alone["best"][0]["holds"], holds)
+        self.assertEqual(alone["best"][0], plan["best"][0])
+        # Where none holds, the most of them has the answer.
+        none, done = self.plan(*words, gpus="1,2", load=[*LOAD[:-1], "40", "--slo", "ttft:20"])
+        self.assertEqual((none["best"][0]["gpus"], none["best"][0]["holds"]), (2, False))
+        self.assertIn("\nNo setting holds: ", done.stdout)
         figures = plan["best"][0]["figures"]
         self.assertAlmostEqual(figures["cost_per_million_tokens"],
-                               plan["best"][0]["gpus"] * 2.5 / 3600 / figures["total_throughput"] * 1e6)
+                               found * 2.5 / 3600 / figures["total_throughput"] * 1e6)
 
     def test_types_of_gpu_beside_each_other(self):
         words = ("--attention-backends", "fa3", "--chunked-prefill-size", "8192")

@@ -25,6 +25,15 @@ TEST(PastedLine, IsWhatStandsInFrontOfTheFlags) {
   EXPECT_THAT(line.environment, testing::ElementsAre("SGLANG_X=1", "CUDA_VISIBLE_DEVICES=0,1"));
 }
 
+TEST(PastedLine, MayStandInAContainer) {
+  const PastedLine line = pasted({"sudo", "docker", "run", "--gpus", "all", "-e", "A=1", "--env", "B=2", "-v",
+                                  "a=b", "image", "python3", "-m", "sglang.launch_server", "--tp", "8"});
+  EXPECT_EQ(line.words, 15u);
+  EXPECT_THAT(line.environment, testing::ElementsAre("A=1", "B=2"));
+  EXPECT_EQ(pasted({"docker", "run", "image"}).words, 0u);
+  EXPECT_EQ(pasted({"docker", "ps", "python3", "-m", "sglang.launch_server"}).words, 0u);
+}
+
 TEST(PastedLine, OtherWordsAreLeftToTheParser) {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{},

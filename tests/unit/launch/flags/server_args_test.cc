@@ -307,7 +307,7 @@ TEST(ServerArgs, ServiceLevelsAreTheBenchmarks) {
     EXPECT_EQ(refusal(with({"--goodput", "tpot:" + ms})),
               "--goodput tpot " + ms + ": must be a number more than 0 and at most 1000000000000");
   EXPECT_EQ(refusal(with({"--max-goodput-rate"})),
-            "--max-goodput-rate: needs --goodput, for example --goodput ttft:2000 tpot:50");
+            "--max-goodput-rate: needs --slo, for example --slo ttft:2000 tpot:50");
   EXPECT_EQ(refusal(with({"--goodput", "ttft:5", "--goodput-share", "0.9"})),
             "--goodput-share 0.9: needs --max-goodput-rate, whose search it ends");
   EXPECT_EQ(

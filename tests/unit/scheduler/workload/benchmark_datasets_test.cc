@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -166,23 +169,24 @@ TEST(Random, LengthsAreTheBenchmarks) {
 }
 
 TEST(ShareGpt, IsShuffledPrunedAndCut) {
-  Workload workload;
-  kvcache::TokenId next = 0;
+  std::string lines;
   for (std::uint32_t i = 0; i < 12; ++i) {
-    WorkloadRequest request;
-    request.prompt.append({next, i + 1});  // the first has too few tokens
-    request.max_new_tokens = i == 7 ? 1 : 10;
-    next += i + 1;
-    workload.requests.push_back(request);
+    const std::string prompt(2 * i, 'x');  // the first two have too few tokens
+    lines += nlohmann::json{{"prompt", prompt}, {"output", i == 7 ? "x" : "word word"}}.dump() + "\n";
   }
-  sample_sharegpt(workload, 8, 42);
+  int counted = 0;
+  const ReadOptions options = {
+      .format = "sharegpt", .num_prompts = 4, .draw = 42, .count_tokens = [&counted](std::string_view text) {
+        ++counted;
+        return text.size() / 2;
+      }};
   std::vector<std::size_t> positions;
-  for (const WorkloadRequest& r : workload.requests) positions.push_back(r.prompt.size() - 1);
-  // random.shuffle gives 7 5 2 8 9 6 11 3 4 0 1 10.
-  EXPECT_EQ(positions, (std::vector<std::size_t>{5, 2, 8, 9, 6, 11, 3, 4}));
-  workload.requests.resize(1);
-  workload.requests[0].max_new_tokens = 1;
-  EXPECT_THROW(sample_sharegpt(workload, 8, 42), UserError);
+  for (const WorkloadRequest& r : read_trace(lines, "t", options).requests)
+    positions.push_back(r.prompt.size());
+  // random.shuffle gives 7 5 2 8 9 6 11 3 4 0 1 10; what is not needed is not counted.
+  EXPECT_EQ(positions, (std::vector<std::size_t>{5, 2, 8, 9}));
+  EXPECT_EQ(counted, 2 * 5);
+  EXPECT_THROW(read_trace(R"({"prompt": "x", "output": "word word"})", "t", options), UserError);
 }
 
 }  // namespace
