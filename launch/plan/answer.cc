@@ -65,8 +65,14 @@ const Settings* tied(const proto::ComparisonReport& report, const proto::RunRepo
 }
 
 std::string levels_sentence(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan) {
-  if (!args.goodput.any() || args.max_goodput_rate) return "";
+  if (!args.goodput.any()) return "";
   const proto::RunReport& first = plan.proposed();
+  if (args.max_goodput_rate) {
+    const std::string& message = first.max_goodput_search().message();
+    return holds(first, question.share)
+               ? fmt::format("\nHolds: {}\n", message)
+               : fmt::format("\nNo setting holds: {}; try more GPUs or wider levels\n", message);
+  }
   const std::string share = format_real(100 * question.share);
   if (holds(first, question.share))
     return fmt::format("\nHolds: {:.2f} % of requests within {} (asked: {} %)\n", 100 * first.goodput_share(),
@@ -76,17 +82,6 @@ std::string levels_sentence(const PlanQuestion& question, const ServerArgs& args
       "rate or "
       "wider levels\n",
       100 * first.goodput_share(), to_string(args.goodput), share);
-}
-
-// Of several numbers of GPUs, those that are no answer.
-std::string other_fleets(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan) {
-  std::string text;
-  for (const FleetTooSmall& fleet : plan.too_small)
-    text += fmt::format("{} {}: {}\n", fleet.gpus, fleet.gpus == 1 ? "GPU" : "GPUs", fleet.reason);
-  const std::uint32_t gpus = num_gpus(plan.proposed());
-  if (args.goodput.any() && !args.max_goodput_rate && gpus < question.gpus.back())
-    text += fmt::format("More than {} were not tried, for these hold\n", gpus);
-  return text;
 }
 
 // The best of other layouts, where they fall short of the service levels that some keep.
@@ -237,6 +232,18 @@ PlanAnswer answer_plan(const PlanQuestion& question, const PlanSpace& space,
   return answer;
 }
 
+std::vector<std::string> other_fleets(const PlanQuestion& question, const ServerArgs& args,
+                                      const GpuPlan& plan) {
+  std::vector<std::string> lines;
+  for (const FleetTooSmall& fleet : plan.too_small)
+    lines.push_back(fmt::format("{} {}: {}", fleet.gpus, fleet.gpus == 1 ? "GPU" : "GPUs", fleet.reason));
+  const std::uint32_t gpus = num_gpus(plan.proposed());
+  if (args.goodput.any() && !args.max_goodput_rate && holds(plan.proposed(), question.share) &&
+      gpus < question.gpus.back())
+    lines.push_back(fmt::format("More than {} were not tried, for these hold", gpus));
+  return lines;
+}
+
 std::string plan_text(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan, bool colour,
                       int width) {
   const proto::ComparisonReport& report = plan.report;
@@ -267,8 +274,9 @@ std::string plan_text(const PlanQuestion& question, const ServerArgs& args, cons
   }
   std::string text = no_server_lines(report) + to_text(table, colour) + rate_line(report);
   text += "\n* proposed   + on the Pareto front of tokens/s against latency; one of each layout\n";
-  text += "\n" + described + assumed(plan) + levels_sentence(question, args, plan) +
-          other_fleets(question, args, plan) + nearly(question, plan);
+  text += "\n" + described + assumed(plan) + levels_sentence(question, args, plan);
+  for (const std::string& line : other_fleets(question, args, plan)) text += line + "\n";
+  text += nearly(question, plan);
   text += fmt::format("\nBest: {} ({})\n", setting_name(report, report.best_setting()), report.best_reason());
   text += certainty_line(report);
   const proto::RunReport& proposed = plan.proposed();

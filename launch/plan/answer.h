@@ -81,6 +81,9 @@ struct GpuPlan {
 // `width`: columns of the terminal, 0 for any.
 std::string plan_text(const PlanQuestion& question, const ServerArgs& args, const GpuPlan& plan, bool colour,
                       int width = 0);
+// Of several numbers of GPUs, a line for each that is no answer, and that others were not asked about.
+std::vector<std::string> other_fleets(const PlanQuestion& question, const ServerArgs& args,
+                                      const GpuPlan& plan);
 // How many settings were served and, with --explain, why others cannot be.
 std::string searched_text(const PlanQuestion& question, const GpuPlan& plan);
 

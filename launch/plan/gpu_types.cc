@@ -125,6 +125,8 @@ std::string gpu_types_text(const PlanQuestion& question, const ServerArgs& args,
         fmt::format("  {}: {}\n    bound by {}\n", plan.hardware, setting_name(plan.report, run.settings()),
                     plan.bound_of_run(plan.answer.order.front()));
     if (run.has_error_bands()) described += fmt::format("    likely if measured: {}\n", error_band_text(run));
+    for (const std::string& line : other_fleets(question, args, plan))
+      described += fmt::format("    {}\n", line);
     for (const std::string& command : launch_commands(plan.setting_of(plan.answer.order.front()).args))
       commands += fmt::format("  {}  {}\n", plan.hardware, command);
     searched += fmt::format("\n{}:{}", plan.hardware, searched_text(question, plan));

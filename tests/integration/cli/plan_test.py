@@ -117,7 +117,7 @@ class Plan(CommandLine):
         load = ["--trace", trace, "--slo", "ttft:500", "tpot:12", "--slo-share", "0.95", "--max-goodput-rate"]
         space = ["--attention-backends", "fa3", "--schedule-policy", "lpm", "--chunked-prefill-size", "1024,8192",
                  "--pp-size", "1"]
-        plan, _ = self.plan(*space, "--pd-disaggregation=false", "--no-speculation", load=load)
+        plan, planned = self.plan(*space, "--pd-disaggregation=false", "--no-speculation", load=load)
         searched = plan["hardware"][0]["searched"]
         self.assertGreater(len(searched["rounds"]), 1)
         self.assertGreater(searched["stopped"], 0)
@@ -131,6 +131,8 @@ class Plan(CommandLine):
                 rates += [run["max_goodput_rate"] or 0 for run in json.load(file)["runs"]]
             shutil.rmtree(report)
         self.assertEqual(plan["best"][0]["figures"]["max_goodput_rate"], max(rates))
+        self.assertRegex(planned.stdout, r"\nmax req/s: all other figures are of the load as given, [^\n]+\n")
+        self.assertRegex(planned.stdout, r"\nHolds: [0-9.]+ requests/s keep 95 % of requests within ")
 
     def test_threads_and_processes_change_nothing(self):
         seen = []
@@ -352,6 +354,14 @@ class Pasted(CommandLine):
             piped = subprocess.run([*words, "-"], stdin=file, capture_output=True, text=True, timeout=60)
         plain = subprocess.run([*words, trace], capture_output=True, text=True, timeout=60)
         self.assertEqual((piped.returncode, piped.stderr, piped.stdout), (0, "", plain.stdout))
+        # Every search of a plan has it.
+        words = [self.program, "plan", "--model-path", "llama-3.1-8b", "--gpus", "1,2", "--hardware", "h100-sxm,h200-sxm",
+                 "--attention-backends", "fa3", "--chunked-prefill-size", "8192", "--slo", "ttft:1", "--trace"]
+        with open(trace, "rb") as file, subprocess.Popen(["cat"], stdin=file, stdout=subprocess.PIPE) as pipe:
+            piped = subprocess.run([*words, "-"], stdin=pipe.stdout, capture_output=True, text=True, timeout=60)
+        plain = subprocess.run([*words, trace], capture_output=True, text=True, timeout=60)
+        self.assertEqual((piped.returncode, piped.stdout), (0, plain.stdout))
+        self.assertIn("\n    1 GPU: none of ", piped.stdout)
 
     def test_help(self):
         self.assertEqual(self.tpsim("help").stdout, self.tpsim("--help").stdout)
