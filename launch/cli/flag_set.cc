@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -179,7 +180,24 @@ std::vector<std::string_view> FlagSet::known_names() const {
 }
 
 std::string FlagSet::unknown(std::string_view name) const {
-  const std::string_view guess = nearest(name, known_names());
+  // What vLLM, genai-perf and people call them.
+  using Names = std::pair<std::string_view, std::string_view>;
+  constexpr std::array<Names, 11> kElsewhere = {{{"max-model-len", "context-length"},
+                                                 {"gpu-memory-utilization", "mem-fraction-static"},
+                                                 {"max-num-seqs", "max-running-requests"},
+                                                 {"max-num-batched-tokens", "chunked-prefill-size"},
+                                                 {"isl", "random-input-len"},
+                                                 {"osl", "random-output-len"},
+                                                 {"qps", "request-rate"},
+                                                 {"dataset", "dataset-name"},
+                                                 {"gpu", "hardware"},
+                                                 {"gpu-type", "hardware"},
+                                                 {"num-gpus", "gpus"}}};
+  const std::vector<std::string_view> known = known_names();
+  std::string_view guess = nearest(name, known);
+  for (const auto& [elsewhere, here] : kElsewhere) {
+    if (name == elsewhere && std::ranges::find(known, here) != known.end()) guess = here;
+  }
   return fmt::format("unknown flag{}", guess.empty() ? fmt::format(", see `tpsim {} --help`", app_.get_name())
                                                      : fmt::format(", did you mean --{}?", guess));
 }

@@ -84,6 +84,8 @@ class Flags(CommandLine):
             ("--speculative-algorithm", "EAGEL", "did you mean EAGLE?"),
             ("--quantization", "bitsandbytes", "no price"),
             ("--page-sise", "16", "did you mean --page-size?"),
+            ("--max-model-len", "8192", "did you mean --context-length?"),
+            ("--gpu", "h200-sxm", "did you mean --hardware?"),
             ("--log-level", "loud", "must be debug"),
         ):
             self.assert_refused([*base, flag, value], expected)
