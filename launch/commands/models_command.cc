@@ -33,6 +33,7 @@
 #include "proto/base/text.h"
 #include "rank/catalogue/catalogue.h"
 #include "rank/config/model_config.h"
+#include "rank/config/pipeline_names.h"
 #include "rank/cost/hardware.h"
 
 namespace tpsim::launch {
@@ -168,6 +169,7 @@ void print_families(const std::vector<Family>& families) {
       "kernels\nwere measured on it; datasheet: nothing was. `tpsim models FAMILY` has its models, and what "
       "was "
       "not measured.\n");
+  print(fmt::format("\nPipelines of images and videos: {}.\n", fmt::join(rank::pipeline_catalogue(), ", ")));
 }
 
 void print_family(const Family& family) {

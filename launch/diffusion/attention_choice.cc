@@ -43,6 +43,23 @@ bool attends(const rank::PipelineComponent& component) {
          component.head_dim > 0;
 }
 
+// SGLang stops where a backend is named for layers that a component does not have, or that ask for none
+// (_validate_component_attn_backend_selection of layers/attention/selector.py).
+void check_asked(const std::map<std::string, std::string, std::less<>>& asked,
+                 const rank::PipelineComponent& c) {
+  for (const std::string_view role : {std::string_view(), kRoles[0], kRoles[1]}) {
+    if (!find(asked, c.name, role)) continue;
+    const std::string layers = role.empty() ? "attention" : fmt::format("{}-attention", role);
+    if (!c.selects)
+      throw_user_error(
+          "{} {}: {} ({}) has no {} layers that go through a backend, and SGLang stops there; leave it out",
+          kComponents, c.name, c.name, c.class_name, layers);
+    if (role == kRoles[1] && !c.cross_attention)
+      throw_user_error("{} {}.{}: {} has no {} layers, and SGLang stops there; leave it out", kComponents,
+                       c.name, role, c.class_name, layers);
+  }
+}
+
 }  // namespace
 
 std::map<std::string, std::string, std::less<>> read_component_backends(const std::string& text) {
@@ -81,7 +98,8 @@ std::map<std::string, std::string, std::less<>> read_component_backends(const st
 AttentionSelection choose_attention(const AttentionAsked& asked, const rank::PipelineConfig& config,
                                     const proto::HardwareProfile& hardware, std::uint32_t ring) {
   AttentionSelection out;
-  std::map<std::string, std::string, std::less<>> by_component = read_component_backends(asked.components);
+  const std::map<std::string, std::string, std::less<>> by_component =
+      read_component_backends(asked.components);
   for (const auto& [key, backend] : by_component) {
     const std::string name = key.substr(0, key.find('.'));
     std::vector<std::string_view> known;
@@ -91,6 +109,9 @@ AttentionSelection choose_attention(const AttentionAsked& asked, const rank::Pip
     if (std::ranges::find(known, name) == known.end())
       throw_user_error("{} {}: is no component of {} that attends, use {}", kComponents, name, config.name,
                        join_or(known));
+  }
+  for (const rank::PipelineComponent& c : config.components) {
+    if (attends(c)) check_asked(by_component, c);
   }
   std::string global = asked.backend;
   if (!global.empty()) global = attention::find_diffusion_backend(kGlobal, global).name;
@@ -104,13 +125,6 @@ AttentionSelection choose_attention(const AttentionAsked& asked, const rank::Pip
                        kGlobal, global, ring);
     }
   }
-  // LTX2PipelineConfig: its text encoder's attention is kept as it was published.
-  if (config.class_name.starts_with("LTX2") && find(by_component, "text_encoder", "") != "torch_sdpa") {
-    by_component["text_encoder"] = "torch_sdpa";
-    by_component.erase("text_encoder.self");
-    by_component.erase("text_encoder.cross");
-    out.notes.push_back("torch_sdpa for text_encoder, which SGLang insists on for this pipeline");
-  }
   const std::optional<attention::GpuGeneration> generation =
       attention::parse_gpu_generation(hardware.architecture());
   if (!generation) throw_user_error("--hardware {}: is of no known kind", hardware.name());
@@ -119,6 +133,11 @@ AttentionSelection choose_attention(const AttentionAsked& asked, const rank::Pip
     sharing.push_back(&attention::find_diffusion_backend("--attention-backends", name));
   for (const rank::PipelineComponent& component : config.components) {
     if (!attends(component)) continue;
+    if (!component.selects) {
+      out.rows.push_back({component.name, std::string(kRoles[0]), "its own",
+                          fmt::format("{} attends by itself, through no backend", component.class_name)});
+      continue;
+    }
     const bool transformer = component.kind == rank::ComponentKind::kTransformer;
     rank::PipelinePlan::Attention chosen{};
     bool replaced = false;

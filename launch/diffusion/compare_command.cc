@@ -30,6 +30,8 @@ namespace {
 constexpr double kTie = 0.01;
 constexpr std::size_t kMostSettings = 10'000;
 
+constexpr const char *kBackends = "--attention-backends", *kAll = "all";
+
 // Flags whose lists make another load, not another way to serve it.
 constexpr std::array<std::string_view, 8> kOfTheLoad = {"--resolutions",
                                                         "--width",
@@ -50,7 +52,7 @@ constexpr std::array<std::string_view, 27> kLists = {"--model-path",
                                                      "--enable-cfg-parallel",
                                                      "--cfg-parallel-size",
                                                      "--dp-size",
-                                                     "--attention-backends",
+                                                     kBackends,
                                                      "--performance-mode",
                                                      "--dit-cpu-offload",
                                                      "--dit-layerwise-offload",
@@ -74,14 +76,26 @@ struct Setting {
 };
 
 std::string value_name(std::string_view flag, const std::string& value) {
-  return flag == "--attention-backends" || flag == "--hardware" || flag == "--resolutions"
+  return flag == kBackends || flag == "--hardware" || flag == "--resolutions" || flag == "--model-path"
              ? value
              : fmt::format("{} {}", flag, value);
 }
 
-std::vector<Setting> settings_of(const PipelineArgs& args, const FlagSet& flags) {
+// The lists that were given; --attention-backends all is one, too.
+std::vector<FlagSet::List> lists_of(const FlagSet& flags) {
+  std::vector<FlagSet::List> lists = flags.lists();
+  const auto given = flags.given().find(kBackends);
+  if (given == flags.given().end() || given->second != kAll) return lists;
+  lists.push_back({std::string(kBackends), {}});
+  for (const attention::DiffusionBackend* const backend : attention::diffusion_backends())
+    lists.back().values.emplace_back(backend->name);
+  return lists;
+}
+
+std::vector<Setting> settings_of(const PipelineArgs& args, const FlagSet& flags,
+                                 const std::vector<FlagSet::List>& lists) {
   std::size_t number = 1;
-  for (const FlagSet::List& list : flags.lists()) {
+  for (const FlagSet::List& list : lists) {
     number *= list.values.size();
     if (number > kMostSettings)
       throw_user_error("{}: makes more than {} settings, shorten the lists", list.flag, kMostSettings);
@@ -91,7 +105,7 @@ std::vector<Setting> settings_of(const PipelineArgs& args, const FlagSet& flags)
     std::size_t rest = i, block = number;
     std::vector<std::string> label, workload;
     Json values = Json::object();
-    for (const FlagSet::List& list : flags.lists()) {
+    for (const FlagSet::List& list : lists) {
       block /= list.values.size();
       const std::string& value = list.values[rest / block];
       rest %= block;
@@ -175,6 +189,18 @@ void rank_runs(const std::vector<proto::LoadTraits>& traits, Json& report) {
   }
 }
 
+// What the transformers run instead of the backend that was asked for; empty where it is that one.
+std::string replaced_text(const Setting& setting, const ResolvedPipeline& resolved) {
+  if (setting.args.attention.backend.empty()) return "";
+  const std::string_view asked =
+      attention::find_diffusion_backend(kBackends, setting.args.attention.backend).name;
+  for (const AttentionRow& row : resolved.attention) {
+    if (row.component.starts_with("transformer") && row.role == "self" && row.backend != asked)
+      return fmt::format("{} runs {}: {}", row.component, row.backend, row.reason);
+  }
+  return "";
+}
+
 // Each sentence once, with the settings that it is about.
 std::string refusals_text(const Json& refusals) {
   constexpr std::size_t kNamed = 4;
@@ -232,6 +258,7 @@ std::string comparison_text(const Json& report, bool colour) {
                          100 * best["tie_error"].get<double>());
     out += "\n";
   }
+  if (!report["replaced"].empty()) out += "\nReplaced\n" + refusals_text(report["replaced"]);
   if (!report["refused"].empty()) out += "\nRefused\n" + refusals_text(report["refused"]);
   for (const Json& what : report["uncalibrated"])
     out += fmt::format("Uncalibrated: {}\n", what.get<std::string>());
@@ -244,25 +271,30 @@ int compare(PipelineArgs& args, const FlagSet& flags, bool speaks) {
   if (flags.given().contains("--resolutions") && (args.sampling.width || args.sampling.height) &&
       (flags.given().contains("--width") || flags.given().contains("--height")))
     throw_user_error("--resolutions: excludes --width and --height, use one of them");
-  if (flags.given().contains("--attention-backends") && flags.given().contains("--attention-backend"))
+  if (flags.given().contains(kBackends) && flags.given().contains("--attention-backend"))
     throw_user_error("--attention-backend: excludes --attention-backends, use one of them");
   Json report = {
       {"version", 1}, {"kind", "comparison"}, {"model", args.model_path}, {"hardware", args.hardware}};
   report["axes"] = Json::array();
-  for (const FlagSet::List& list : flags.lists()) {
+  const std::vector<FlagSet::List> lists = lists_of(flags);
+  for (const FlagSet::List& list : lists) {
     report["axes"].push_back({{"flag", list.flag}, {"values", list.values}});
-    if (list.flag == "--attention-backends") args.attention.sharing = list.values;
+    if (list.flag == kBackends) args.attention.sharing = list.values;
+    if (list.flag == "--model-path") report["model"] = fmt::format("{}", fmt::join(list.values, ", "));
+    if (list.flag == "--hardware") report["hardware"] = fmt::format("{}", fmt::join(list.values, ", "));
   }
-  report["runs"] = report["refused"] = Json::array();
+  report["runs"] = report["replaced"] = report["refused"] = Json::array();
   std::vector<std::string> uncalibrated;
   std::vector<proto::LoadTraits> traits;  // of the runs
-  for (Setting& setting : settings_of(args, flags)) {
+  for (Setting& setting : settings_of(args, flags, lists)) {
     try {
       const Pipeline pipeline = load_pipeline_of(setting.args);
       const ResolvedPipeline resolved = resolve(setting.args, pipeline);
       const Generation generation = price(pipeline, resolved, resolved.request);
       if (!generation.fits) throw UserError(generation.too_large);
       report["runs"].push_back(run_json(setting, pipeline, resolved, generation));
+      if (const std::string replaced = replaced_text(setting, resolved); !replaced.empty())
+        report["replaced"].push_back({{"label", setting.label}, {"reason", replaced}});
       traits.push_back(
           generation_traits(pipeline.config, resolved.plan, resolved.request, pipeline.hardware.name()));
       for (const std::string& what : generation.cost.uncalibrated) {
@@ -297,10 +329,11 @@ void add_pipeline_compare(CLI::App& command, rank::MpiSession& session, Action& 
         declare_pipeline(flags, args);
         declare_sampling(flags, args);
         flags.group("Comparison");
-        flags.add_value("--attention-backends", "LIST", "to compare; of one name as --attention-backend",
+        flags.add_value(kBackends, "LIST", "to compare, or all; of one name as --attention-backend",
                         [&args](std::string_view flag, const std::string& value) {
                           args.attention.backend = value == "auto" ? "" : value;
-                          if (value != "auto") attention::find_diffusion_backend(flag, value);
+                          if (value != "auto" && value != kAll)
+                            attention::find_diffusion_backend(flag, value);
                         });
         flags.add_value("--resolutions", "LIST",
                         "sizes to compare: 480p, 720p, 1080p, one side of a square, WIDTHxHEIGHT",

@@ -23,7 +23,9 @@ proto::LoadTraits generation_traits(const rank::PipelineConfig& config, const ra
       traits.set_backend(std::string(at->second.self->name));
   }
   if (plan.compile) traits.set_backend(traits.backend() + " --enable-torch-compile");
-  traits.set_weights(plan.fp8 ? "fp8" : "16bit");
+  traits.set_weights(plan.weights.kind == rank::WeightFormat::Kind::kFp8     ? "fp8"
+                     : plan.weights.kind == rank::WeightFormat::Kind::kNvfp4 ? "nvfp4"
+                                                                             : "16bit");
   traits.set_gpus(plan.num_gpus);
   // Steps that a cache leaves out are as uncertain as drafts are.
   if (plan.computed_share < 1) traits.set_speculation("step cache");

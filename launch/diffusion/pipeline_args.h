@@ -76,7 +76,9 @@ struct PipelineArgs : OutputArgs {
   // bf16, fp16 or fp32; empty: the pipeline's.
   std::string dit_precision, image_encoder_precision, vae_precision, vae_decode_precision;
   std::vector<std::string> text_encoder_precisions;
-  std::string quantization;  // fp8; empty: none
+  bool exact = false;          // --quality
+  std::string pipeline_class;  // --pipeline-class-name; empty: of model_index.json
+  std::string quantization;    // fp8 or nvfp4; empty: none
   std::uint32_t batching_max_size = 1;
   double batching_delay_ms = 0;
   std::vector<std::string> resolutions;  // compare
@@ -90,6 +92,8 @@ void declare_sampling(FlagSet& flags, PipelineArgs& args);
 std::array<std::uint32_t, 2> read_resolution(std::string_view flag, const std::string& text);
 // --report-dir and what is printed.
 void declare_report(FlagSet& flags, PipelineArgs& args);
+// How the weights of a checkpoint are quantised by its name: "fp8", "nvfp4", or "" where it says neither.
+std::string quantised_by_name(const std::string& checkpoint);
 // Checks what needs no model.
 void check_pipeline_args(const PipelineArgs& args);
 

@@ -97,6 +97,18 @@ void declare_memory(FlagSet& flags, PipelineArgs& args) {
 void declare_execution(FlagSet& flags, PipelineArgs& args) {
   flags.group("Execution");
   flags.add_boolean("--enable-torch-compile", "compiled transformer", args.compile);
+  flags.add_value("--pipeline-class-name", "CLASS",
+                  "the one of model_index.json, or LTX2TwoStagePipeline, of LTX-2",
+                  text(args.pipeline_class));
+  flags.add_value(
+      "--quality", "LEVEL",
+      "lossless (default; once called extra-high) or exact, which decodes images without fused kernels",
+      [&args](std::string_view flag, const std::string& value) {
+        if (value == "high")
+          throw_user_error("{} high: what it approximates depends on the model and is not simulated", flag);
+        check_word(flag, value, {"lossless", "extra-high", "exact"});
+        args.exact = value == "exact";
+      });
   flags.add_boolean("--vae-tiling", "the VAE decodes tile by tile", args.vae_tiling);
   flags.add_boolean("--vae-config.use-parallel-decode",
                     "the GPUs of a request share decoding by strips of rows, where SGLang's VAE can (default "
@@ -109,6 +121,19 @@ void declare_execution(FlagSet& flags, PipelineArgs& args) {
       "--quantization", "METHOD",
       "of the transformer's products: fp8, rounded as it is loaded, inputs by tokens (default: none)",
       word({"fp8"}, args.quantization));
+  for (const char* const name : {"--transformer-path", "--transformer-weights-path"}) {
+    flags.add_value(
+        name, "CHECKPOINT",
+        "of quantised weights of the transformer, in the format that its name says: FP8 or NVFP4",
+        [&args](std::string_view flag, const std::string& value) {
+          args.quantization = quantised_by_name(value);
+          if (args.quantization.empty())
+            throw_user_error(
+                "{} {}: of other checkpoints of a transformer those are simulated whose name says how they "
+                "are quantised, FP8 or NVFP4",
+                flag, value);
+        });
+  }
   flags.add_list("--text-encoder-precisions", "TYPE", "of the text encoders, in their order",
                  [&args](std::string_view flag, const std::vector<std::string>& values) {
                    for (const std::string& value : values)
@@ -227,6 +252,14 @@ void declare_report(FlagSet& flags, PipelineArgs& args) {
   flags.group("Output");
   flags.add_value("--report-dir", "DIR", "receives report.json and report.html", text(args.report_dir));
   declare_logging(flags, args);
+}
+
+std::string quantised_by_name(const std::string& checkpoint) {
+  const std::string name = to_lower(checkpoint);
+  for (const char* const format : {"nvfp4", "fp8"}) {
+    if (name.find(format) != std::string::npos) return format;
+  }
+  return "";
 }
 
 void check_pipeline_args(const PipelineArgs& args) {

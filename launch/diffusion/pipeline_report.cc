@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "launch/diffusion/likely.h"
 #include "launch/report/html_page.h"
@@ -99,11 +100,12 @@ Json generation_json(const PipelineArgs& args, const Pipeline& pipeline, const R
   for (const rank::PipelineComponent& c : pipeline.config.components) {
     const auto at = resolved.plan.residency.find(c.name);
     if (c.parameters == 0 || at == resolved.plan.residency.end()) continue;
-    json["components"].push_back({{"name", c.name},
-                                  {"class", c.class_name},
-                                  {"parameters", c.parameters},
-                                  {"bytes", c.loaded * c.bytes_per_parameter},
-                                  {"residency", name_of(at->second)}});
+    json["components"].push_back(
+        {{"name", c.name},
+         {"class", c.class_name},
+         {"parameters", c.parameters},
+         {"bytes", std::llround(static_cast<double>(c.loaded) * c.bytes_per_parameter)},
+         {"residency", name_of(at->second)}});
   }
   const rank::GenerationCost& cost = generation.cost;
   json["stages"] = Json::array();

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "attention/gpu_generation.h"
 #include "proto/base/error.h"
@@ -98,10 +100,65 @@ bool guided(const SamplingAsked& asked, const rank::PipelineConfig& config) {
   return scale > rule.guided_above && (rule.negative_prompt || asked.negative_prompt.value_or(false));
 }
 
+// Sparse layers cannot gather keys and values: SGLang stops where it was told to, and uses Ulysses where it
+// chose that itself (_resolve_sp_attention_mode).
+void check_gather(const ParallelAsked& asked, const rank::PipelineConfig& config,
+                  const AttentionSelection& attention, std::vector<std::string>& notes) {
+  for (const rank::PipelineComponent& c : config.components) {
+    if (c.kind != rank::ComponentKind::kTransformer) continue;
+    const attention::DiffusionBackend& backend = *attention.components.at(c.name).self;
+    if (!backend.sparse) continue;
+    if (asked.kv_gather)
+      throw_user_error(
+          "--kv-gather-degree {}: {} of {} is sparse and cannot gather keys and values, use --ulysses-degree "
+          "{}",
+          *asked.kv_gather, backend.name, c.name, *asked.kv_gather);
+    notes.push_back(
+        fmt::format("{} of {} is sparse and cannot gather keys and values: its layers use Ulysses",
+                    backend.name, c.name));
+  }
+}
+
+// Elements of a side of a weight, by which bytes of an element are told.
+constexpr std::uint64_t kBlock = 4096;
+
+// Of the transformers' products, by the flags, else by the name of a checkpoint that is quantised.
+rank::WeightFormat weights_of(const PipelineArgs& args, const proto::HardwareProfile& hardware) {
+  using Kind = rank::WeightFormat::Kind;
+  std::error_code error;
+  const bool folder = std::filesystem::is_directory(args.model_path, error);
+  const std::string name =
+      !args.quantization.empty() || folder ? args.quantization : quantised_by_name(args.model_path);
+  if (name == "fp8") return {.kind = Kind::kFp8, .activation = rank::ActivationFormat::kFp8};
+  if (name.empty()) return {};
+  if (!hardware.architecture().starts_with("blackwell"))
+    throw_user_error("--hardware {}: has no products of weights in NVFP4, which are for Blackwell",
+                     hardware.name());
+  return {.kind = Kind::kNvfp4, .block_n = 1, .block_k = 16, .activation = rank::ActivationFormat::kNvfp4};
+}
+
+constexpr std::string_view kTwoStages = "LTX2TwoStagePipeline";
+// Of a GPU's memory, from which on SGLang keeps a transformer for each stage
+// (LTX2_RESIDENT_AUTO_ENABLE_MEM_GB).
+constexpr double kBothStagesGb = 130;
+// Else beside it what turns it into the second stage's: an adapter of rank 384 to the products of LTX-2's 48
+// blocks.
+constexpr std::uint64_t kStageAdapter = 3'850'000'000;
+
+bool in_two_stages(const PipelineArgs& args, const rank::PipelineConfig& config) {
+  if (args.pipeline_class.empty() || args.pipeline_class == config.class_name) return false;
+  if (args.pipeline_class != kTwoStages || !config.class_name.starts_with("LTX2"))
+    throw_user_error("--pipeline-class-name {}: {} is a {}; of other classes {} alone is simulated, of LTX-2",
+                     args.pipeline_class, config.name, config.class_name, kTwoStages);
+  return true;
+}
+
 // What would make room: the largest component that stays.
 std::string remedy(const Pipeline& pipeline, const ResolvedPipeline& resolved) {
   const rank::PipelineComponent* largest = nullptr;
-  const auto bytes = [](const rank::PipelineComponent& c) { return c.loaded * c.bytes_per_parameter; };
+  const auto bytes = [](const rank::PipelineComponent& c) {
+    return static_cast<double>(c.loaded) * c.bytes_per_parameter;
+  };
   for (const rank::PipelineComponent& c : pipeline.config.components) {
     const auto at = resolved.plan.residency.find(c.name);
     if (at != resolved.plan.residency.end() && at->second != rank::Residency::kLayerwiseOffload &&
@@ -117,6 +174,7 @@ std::string remedy(const Pipeline& pipeline, const ResolvedPipeline& resolved) {
 
 Pipeline load_pipeline_of(const PipelineArgs& args) {
   Pipeline pipeline{rank::load_pipeline(args.model_path), rank::load_hardware(args.hardware)};
+  const rank::WeightFormat weights = weights_of(args, pipeline.hardware);
   std::size_t text_encoders = 0;
   for (rank::PipelineComponent& c : pipeline.config.components) {
     const std::size_t at = c.kind == rank::ComponentKind::kTextEncoder ? text_encoders++ : 0;
@@ -128,7 +186,13 @@ Pipeline load_pipeline_of(const PipelineArgs& args) {
             ? args.text_encoder_precisions[at]
             : "";
     if (!precision.empty()) c.bytes_per_parameter = precision == "fp32" ? 4 : 2;
-    if (c.kind == rank::ComponentKind::kTransformer && !args.quantization.empty()) c.bytes_per_parameter = 1;
+    if (c.kind == rank::ComponentKind::kTransformer && weights.quantized())
+      c.bytes_per_parameter = static_cast<double>(weights.bytes(kBlock, kBlock)) / kBlock / kBlock;
+  }
+  if (in_two_stages(args, pipeline.config)) {
+    const bool both = pipeline.hardware.memory_bytes() >= kBothStagesGb * 1e9;
+    for (rank::PipelineComponent& c : pipeline.config.components)
+      if (c.kind == rank::ComponentKind::kTransformer) c.loaded += both ? c.loaded : kStageAdapter;
   }
   if (!args.text_encoder_precisions.empty() && args.text_encoder_precisions.size() != text_encoders)
     throw_user_error("--text-encoder-precisions {}: must be one for each of {} text encoders of {}",
@@ -179,10 +243,12 @@ ResolvedPipeline resolve(const PipelineArgs& args, const Pipeline& pipeline) {
   out.notes = out.parallel.notes;
   AttentionSelection attention =
       choose_attention(args.attention, config, pipeline.hardware, out.parallel.ring);
+  if (out.parallel.kv_gather > 1) check_gather(args.parallel, config, attention, out.notes);
   out.attention = std::move(attention.rows);
   std::ranges::move(attention.notes, std::back_inserter(out.notes));
   const std::optional<attention::GpuGeneration> generation =
       attention::parse_gpu_generation(pipeline.hardware.architecture());
+  const rank::WeightFormat weights = weights_of(args, pipeline.hardware);
   const char* const cache_dit = std::getenv("SGLANG_CACHE_DIT_ENABLED");
   const bool caches = cache_dit != nullptr && std::string_view(cache_dit) == "true";
   ResidencyChoice residency = resolve_residency(
@@ -194,7 +260,7 @@ ResolvedPipeline resolve(const PipelineArgs& args, const Pipeline& pipeline) {
                        .tp = out.parallel.tp,
                        .batching_max_size = args.batching_max_size,
                        .cache_dit = caches,
-                       .quantised = !args.quantization.empty()});
+                       .quantised = weights.quantized()});
   std::ranges::move(residency.notes, std::back_inserter(out.notes));
   SamplingAsked sampling = args.sampling;
   if (caches && !sampling.cache_dit) sampling.cache_dit = true;
@@ -210,13 +276,19 @@ ResolvedPipeline resolve(const PipelineArgs& args, const Pipeline& pipeline) {
               .residency = std::move(residency.components),
               .prefetch = rule.two_transformers && args.performance_mode == "auto" ? 2U : 1U,
               .attention = std::move(attention.components),
-              .fp8 = args.quantization == "fp8",
+              .weights = weights,
               .compile = args.compile.value_or(false),
               .computed_share = computed_share(sampling, out.request.steps, out.notes),
               .vae_tiling = args.vae_tiling.value_or(false),
               .vae_fp32 = args.vae_decode_precision == "fp32" ||
                           (args.vae_decode_precision.empty() && args.vae_precision == "fp32"),
-              .vae_strips = args.vae_strips.value_or(true)};
+              .vae_strips = args.vae_strips.value_or(true),
+              .refines = in_two_stages(args, config),
+              .exact = args.exact};
+  constexpr std::uint32_t kUnit = 64;  // LTX2HalveResolutionStage
+  if (out.plan.refines && (out.request.width % kUnit != 0 || out.request.height % kUnit != 0))
+    throw_user_error("--width {} --height {}: of {} both must be multiples of {}", out.request.width,
+                     out.request.height, kTwoStages, kUnit);
   if (p.cfg > 1 && !out.request.guided)
     out.notes.push_back("the request is not guided: GPUs of guidance compute the same pass twice");
   return out;

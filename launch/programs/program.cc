@@ -97,9 +97,15 @@ bool asks_pipeline(int argc, const char* const* argv) {
 
 void refuse_pipeline(int argc, const char* const* argv) {
   const CommandName* const command = command_of(argc, argv);
-  if (command == nullptr || !command->pipeline_program.empty()) return;
+  if (command == nullptr) return;
   const std::string model = asked_model(argc, argv);
-  if (!rank::is_pipeline(model)) return;
+  const bool pipeline = rank::is_pipeline(model);
+  if (!command->pipeline_program.empty()) {
+    // Which flags there are depends on the model: of one that is unknown, none would be.
+    if (!pipeline && !model.empty()) rank::check_model_known(model);
+    return;
+  }
+  if (!pipeline) return;
   std::vector<std::string_view> others;
   for (const CommandName& other : kCommandNames)
     if (!other.pipeline_program.empty()) others.push_back(other.name);

@@ -87,7 +87,8 @@ AddCommand find_linked(std::string_view command, bool pipeline);
 // `generate` and `serve` decide, or by `backends --pipeline`.
 bool asks_pipeline(int argc, const char* const* argv);
 
-// Throws UserError where it asks a command that is about language models alone.
+// Throws UserError where it asks a command that is about language models alone, or one that is about both and
+// names neither.
 void refuse_pipeline(int argc, const char* const* argv);
 
 // The command that `argv` asks for: its first word, or after flags the first that names one; null for none.

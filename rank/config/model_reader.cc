@@ -16,6 +16,7 @@
 #include "rank/config/catalogue_models.h"
 #include "rank/config/config_parts.h"
 #include "rank/config/families.h"
+#include "rank/config/pipeline_names.h"
 
 namespace tpsim::rank {
 namespace {
@@ -301,6 +302,27 @@ ModelConfig parse_model_config(const std::string& text, const std::string& where
 
 std::vector<std::string> model_catalogue() { return catalogue::names("models"); }
 
+namespace {
+
+[[noreturn]] void refuse_unknown(const std::string& model_path, const std::string& key) {
+  std::vector<std::string> known = model_catalogue();
+  std::ranges::copy(pipeline_catalogue(), std::back_inserter(known));
+  const std::vector<std::string> guesses =
+      nearest_three(key.substr(key.find_last_of('/') + 1), std::move(known));
+  throw_user_error(
+      "--model-path {}: neither a known model nor a folder with a config.json{} `tpsim models` lists those "
+      "known",
+      model_path, guesses.empty() ? ";" : fmt::format(", did you mean {}?", fmt::join(guesses, ", ")));
+}
+
+}  // namespace
+
+void check_model_known(const std::string& model_path) {
+  std::error_code error;
+  const std::string key = catalogue_key(model_path);
+  if (!std::filesystem::exists(model_path, error) && !catalogue_config(key)) refuse_unknown(model_path, key);
+}
+
 ModelConfig load_model_config(const std::string& model_path) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -315,12 +337,7 @@ ModelConfig load_model_config(const std::string& model_path) {
       return model;
     }
     if (folder_given) throw_user_error("--model-path {}: the folder has no config.json", model_path);
-    const std::vector<std::string> guesses =
-        nearest_three(key.substr(key.find_last_of('/') + 1), model_catalogue());
-    throw_user_error(
-        "--model-path {}: neither a known model nor a folder with a config.json{} `tpsim models` lists those "
-        "known",
-        model_path, guesses.empty() ? ";" : fmt::format(", did you mean {}?", fmt::join(guesses, ", ")));
+    refuse_unknown(model_path, key);
   }
   ModelConfig model = parse_model_config(read_config(file), file.string());
   // ModelOpt's checkpoints may say how they are quantised in a file of their own.

@@ -23,5 +23,8 @@ std::filesystem::path pipeline_index(const std::string& folder);
 
 // Whether `model_path` is a pipeline: one of the catalogue, or a folder with a model_index.json.
 bool is_pipeline(const std::string& model_path);
+// Throws UserError naming --model-path where `model_path` is neither a name of the catalogue, of a pipeline
+// or a language model, nor a path that exists.
+void check_model_known(const std::string& model_path);
 
 }  // namespace tpsim::rank

@@ -53,6 +53,9 @@ struct VaeRates {
   double convolution, fp32, traffic, fp32_traffic;
 };
 inline constexpr VaeRates kVae2d{.convolution = 0.76, .fp32 = 0.55, .traffic = 6.7, .fp32_traffic = 3.75};
+// As SGLang 0.5.23 decodes unless --quality exact is asked: channels last, norms and activations fused,
+// written down as 97 to 29 ms at 1024 x 1024 (runtime/models/vaes/flux2_vae_cuda_opt.py).
+inline constexpr VaeRates kVae2dFused{.convolution = 1, .fp32 = 0.55, .traffic = 0.75, .fp32_traffic = 0.42};
 inline constexpr VaeRates kVaeWan{.convolution = 1, .fp32 = 0.48, .traffic = 6.2, .fp32_traffic = 3.5};
 // SGLang's own classes of Wan's and Qwen-Image's VAEs, which fuse norms and activations, with channels first
 // and, as 0.5.23 serves them, last (tests/calibration/measured/h100-sxm_vae.json, one GPU): nothing is turned

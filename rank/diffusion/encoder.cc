@@ -18,6 +18,9 @@ struct EncoderRow {
   double launches;
   bool qk_norm = false, qkv_bias = false;
   bool text_only = false;  // load_weights() of SGLang's class leaves out the head and the tower
+  // Its layers are LocalAttention (runtime/models/encoders/*.py). T5 multiplies and adds its bias, CLIP's
+  // layers are those of language models, Gemma 3 calls PyTorch's attention.
+  bool selects = false;
 };
 constexpr EncoderRow kEncoderRows[] = {
     {"T5EncoderModel", EncoderKind::kT5, 22},
@@ -26,12 +29,12 @@ constexpr EncoderRow kEncoderRows[] = {
     {"CLIPTextModelWithProjection", EncoderKind::kClip, 13},
     {"CLIPVisionModel", EncoderKind::kClipVision, 13},
     {"CLIPVisionModelWithProjection", EncoderKind::kClipVision, 13},
-    {"LlamaModel", EncoderKind::kLanguage, 28},
-    {"LlamaForCausalLM", EncoderKind::kLanguage, 28},
-    {"Qwen2_5_VLForConditionalGeneration", EncoderKind::kLanguage, 28, false, true},
-    {"Qwen3Model", EncoderKind::kLanguage, 31, true},
-    {"Qwen3ForCausalLM", EncoderKind::kLanguage, 31, true},
-    {"Mistral3ForConditionalGeneration", EncoderKind::kLanguage, 28, false, false, true},
+    {"LlamaModel", EncoderKind::kLanguage, 28, false, false, false, true},
+    {"LlamaForCausalLM", EncoderKind::kLanguage, 28, false, false, false, true},
+    {"Qwen2_5_VLForConditionalGeneration", EncoderKind::kLanguage, 28, false, true, false, true},
+    {"Qwen3Model", EncoderKind::kLanguage, 31, true, false, false, true},
+    {"Qwen3ForCausalLM", EncoderKind::kLanguage, 31, true, false, false, true},
+    {"Mistral3ForConditionalGeneration", EncoderKind::kLanguage, 28, false, false, true, true},
     {"Gemma3ForConditionalGeneration", EncoderKind::kLanguage, 40, true},
 };
 
@@ -103,6 +106,7 @@ EncoderConfig read_encoder(const std::string& class_name, const ConfigReader& co
   e.qk_norm = row->qk_norm;
   e.qkv_bias = row->qkv_bias;
   e.text_only = row->text_only;
+  e.selects = row->selects;
   switch (e.kind) {
     case EncoderKind::kT5:
       read_t5(config, e);

@@ -18,6 +18,7 @@ struct EncoderConfig {
   bool gated = true, qk_norm = false, qkv_bias = false, tied = true, biased_positions = false;
   double launches = 0;     // kernels of a layer as SGLang's modules launch them
   bool text_only = false;  // SGLang's class has neither head nor tower
+  bool selects = false;    // SGLang's class attends through a backend that is chosen
   // The tower of a model that sees images; 0 layers: none.
   std::uint32_t vision_layers = 0, vision_heads = 1, vision_patch = 14, vision_merge = 2;
   std::uint64_t vision_hidden = 0, vision_ffn = 0;

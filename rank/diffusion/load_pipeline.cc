@@ -120,6 +120,7 @@ void read_component(const std::string& name, const std::string& class_name, cons
     c.layers = e.layers;
     c.heads = e.heads;
     c.head_dim = e.head_dim;
+    c.selects = e.selects;
     parts.encoders.emplace(name, e);
   } else if (is_vae(class_name)) {
     parts.vae = read_vae(class_name, reader());

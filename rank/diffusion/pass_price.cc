@@ -79,8 +79,7 @@ KernelCost PassPrice::product(const PassOperator& op, const PassSetting& setting
   const std::uint64_t tp = setting.tp;
   const std::uint64_t n = op.cut == Cut::kOutputs ? (op.n + tp - 1) / tp : op.n;
   const std::uint64_t k = op.cut == Cut::kInputs ? (op.k + tp - 1) / tp : op.k;
-  const WeightFormat fp8{.kind = WeightFormat::Kind::kFp8, .activation = ActivationFormat::kFp8};
-  KernelCost cost = costs_.gemm(op.rows, n, k, setting.fp8 ? fp8 : WeightFormat{});
+  KernelCost cost = costs_.gemm(op.rows, n, k, setting.weights);
   if (!setting.fp32) return cost;
   cost.bytes *= 2;
   const double seconds =

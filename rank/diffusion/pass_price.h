@@ -18,7 +18,9 @@ namespace tpsim::rank {
 // How a pass runs.
 struct PassSetting {
   std::uint32_t tp = 1, ulysses = 1, ring = 1, kv_gather = 1;
-  bool fp32 = false, fp8 = false, compile = false;
+  bool fp32 = false;
+  WeightFormat weights = {};
+  bool compile = false;
   double batch = 1;
   std::array<std::uint32_t, 3> grid{};
   std::uint32_t step = 0, steps = 1;

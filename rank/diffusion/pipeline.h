@@ -13,6 +13,7 @@
 
 #include "attention/diffusion/backend.h"
 #include "proto/hardware.pb.h"
+#include "rank/config/weight_format.h"
 
 namespace tpsim::rank {
 
@@ -27,12 +28,13 @@ struct PipelineComponent {
   std::string name;        // of model_index.json: text_encoder_2, transformer, vae …
   std::string class_name;  // UMT5EncoderModel, WanTransformer3DModel …
   ComponentKind kind{};
-  std::uint64_t parameters = 0;           // elements of its checkpoint
-  std::uint64_t loaded = 0;               // of these, that SGLang's class has
-  std::uint64_t outside = 0;              // of those, outside of its layers
-  std::uint32_t bytes_per_parameter = 2;  // as SGLang loads it
+  std::uint64_t parameters = 0;    // elements of its checkpoint
+  std::uint64_t loaded = 0;        // of these, that SGLang's class has
+  std::uint64_t outside = 0;       // of those, outside of its layers
+  double bytes_per_parameter = 2;  // as SGLang loads it
   std::uint32_t layers = 0, heads = 0, head_dim = 0;
   bool cross_attention = false;  // layers attend to another sequence, too
+  bool selects = true;           // layers attend through a backend that is chosen
 };
 struct PipelineParts;  // rank/diffusion/pipeline_parts.h: configurations of the components
 struct PipelineConfig {
@@ -68,11 +70,13 @@ struct PipelinePlan {
     attention::DiffusionParameters parameters;
   };
   std::map<std::string, Attention, std::less<>> attention;  // by component
-  bool fp8 = false;           // --quantization: the transformer's products, inputs quantised by tokens
+  WeightFormat weights;       // of the transformer's products, whose inputs are quantised alike
   bool compile = false;       // --enable-torch-compile
   double computed_share = 1;  // of the steps (TeaCache, Cache-DiT)
   bool vae_tiling = false, vae_fp32 = false;
   bool vae_strips = true;      // --vae-config.use-parallel-decode
+  bool refines = false;        // LTX2TwoStagePipeline: a loop at half the size, then a short one at the whole
+  bool exact = false;          // --quality exact: nothing that moves a rounding
   bool diffusers_vae = false;  // Diffusers' class, as some were measured, not SGLang's
 };
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "proto/base/error.h"
 #include "rank/diffusion/calibration.h"
@@ -19,19 +20,22 @@ constexpr std::uint32_t kTypicalPrompt = 64;  // tokens, where an encoder does n
 constexpr double kReferenceArea =
     1024.0 * 1024;  // that pipelines resize input images to (Qwen-Image, FLUX.2)
 constexpr double kVisionPatch = 14, kMergedPatches = 4;  // of Qwen2.5-VL, a side; patches a token
+constexpr std::uint32_t kRefiningSteps =
+    3;                                // STAGE_2_DISTILLED_SIGMA_VALUES (configs/pipeline_configs/ltx_2.py)
 constexpr double kAudioLatents = 25;  // a second (LTX-2: 16 kHz, hops of 160, 4 of them a latent)
 
-PassSetting vae_pass(const VaeConfig& vae, double bytes, bool diffusers, bool channels_last) {
+PassSetting vae_pass(const VaeConfig& vae, const VaeRun& run, const PipelinePlan& plan) {
   PassSetting setting;
-  setting.fp32 = bytes == 4;
+  setting.fp32 = run.bytes == 4;
   switch (vae.kind) {
     case VaeConfig::Kind::k2d:
-      setting.vae = &constants::kVae2d;
+      setting.vae =
+          !run.decode || plan.exact || plan.diffusers_vae ? &constants::kVae2d : &constants::kVae2dFused;
       break;
     case VaeConfig::Kind::kWan:
-      setting.vae = diffusers       ? &constants::kVaeWan
-                    : channels_last ? &constants::kVaeWanLast
-                                    : &constants::kVaeWanFused;
+      setting.vae = plan.diffusers_vae  ? &constants::kVaeWan
+                    : run.channels_last ? &constants::kVaeWanLast
+                                        : &constants::kVaeWanFused;
       break;
     case VaeConfig::Kind::kHunyuan:
       setting.vae = &constants::kVaeHunyuan;
@@ -65,6 +69,9 @@ class PipelineCost::Impl {
 
   struct Attentions {
     std::optional<attention::DiffusionAttention> self, cross;
+    // Sparse layers share heads where the others gather keys and values (_resolve_sp_attention_mode of
+    // layers/attention/layer.py).
+    std::uint32_t ulysses = 1, kv_gather = 1;
   };
 
  private:
@@ -99,18 +106,20 @@ PipelineCost::Impl::Impl(const PipelineConfig& config, const PipelinePlan& plan,
     if (t.heads % plan.tp != 0)
       throw_user_error("--tp-size {}: {} of {} has {} heads, which it does not divide", plan.tp, name,
                        config.name, t.heads);
-    if (const std::uint32_t heads = t.heads / plan.tp; heads % plan.ulysses != 0) {
-      const std::uint32_t fits = std::gcd(heads, plan.ulysses);
-      throw_user_error(
-          "--ulysses-degree {}: {} of {} has {} heads{}, which it does not divide, use --ulysses-degree {} "
-          "--ring-degree {}",
-          plan.ulysses, name, config.name, heads, plan.tp > 1 ? " on each GPU of --tp-size" : "", fits,
-          plan.ring * (plan.ulysses / fits));
-    }
     const auto chosen = plan.attention.find(name);
     if (chosen == plan.attention.end() || chosen->second.self == nullptr)
       throw_user_error("--attention-backend: none was chosen for {} of {}", name, config.name);
     Attentions& attentions = attention_[name];
+    attentions.ulysses = plan.ulysses, attentions.kv_gather = plan.kv_gather;
+    if (chosen->second.self->sparse) attentions.ulysses *= std::exchange(attentions.kv_gather, 1);
+    if (const std::uint32_t heads = t.heads / plan.tp; heads % attentions.ulysses != 0) {
+      const std::uint32_t fits = std::gcd(heads, attentions.ulysses);
+      throw_user_error(
+          "--ulysses-degree {}: {} of {} has {} heads{}, which it does not divide, use --ulysses-degree {} "
+          "--ring-degree {}",
+          attentions.ulysses, name, config.name, heads, plan.tp > 1 ? " on each GPU of --tp-size" : "", fits,
+          plan.ring * (attentions.ulysses / fits));
+    }
     attentions.self.emplace(profile_, *chosen->second.self, chosen->second.parameters);
     if (chosen->second.cross != nullptr) {
       const bool same = chosen->second.cross == chosen->second.self;
@@ -174,10 +183,10 @@ PassCost PipelineCost::Impl::transformer_pass(const std::string& name, const Gen
   parts.family->write(found->second, s, list);
   const Attentions& attentions = attention_.at(name);
   PassSetting setting{.tp = plan_.tp,
-                      .ulysses = plan_.ulysses,
+                      .ulysses = attentions.ulysses,
                       .ring = plan_.ring,
-                      .kv_gather = plan_.kv_gather,
-                      .fp8 = plan_.fp8,
+                      .kv_gather = attentions.kv_gather,
+                      .weights = plan_.weights,
                       .compile = plan_.compile,
                       .batch = s.batch,
                       .grid = s.grid,
@@ -240,8 +249,7 @@ StageCost PipelineCost::Impl::encode_text(const GenerationRequest& request) cons
 // Strips of rows exchange their edges before each convolution, Wan's for each frame of latents.
 PassCost PipelineCost::Impl::vae_pass_cost(const OperatorList& list, const VaeRun& run,
                                            const LatentShape& latents, double strips) const {
-  PassCost pass =
-      price_.price(list, vae_pass(config_.parts->vae, run.bytes, plan_.diffusers_vae, run.channels_last));
+  PassCost pass = price_.price(list, vae_pass(config_.parts->vae, run, plan_));
   if (strips == 1) return pass;
   double convolutions = 0;
   for (const OperatorShare& o : pass.operators) {
@@ -267,7 +275,7 @@ StageCost PipelineCost::Impl::encode_images(const GenerationRequest& request) co
     write_vae_encoder(parts.vae, 1, latents, list);
     const bool alone = plan_.num_gpus == 1 || !parts.vae.video;  // _channels_last_3d_prefix()
     const VaeRun encoding{.decode = false,
-                          .bytes = static_cast<double>(c.bytes_per_parameter),
+                          .bytes = c.bytes_per_parameter,
                           .channels_last = parts.vae.channels_last && alone,
                           .strips = (strips > 1)};
     placement_.run(c, vae_pass_cost(list, encoding, latents, strips), times, stage);
@@ -393,7 +401,19 @@ GenerationCost PipelineCost::Impl::generate(const GenerationRequest& request) co
       cost.stages.push_back(encode(request, ComponentKind::kImageEncoder, "ImageEncodingStage"));
     cost.stages.push_back(encode_images(request));
   }
-  cost.stages.push_back(denoise(request, cost.step_seconds));
+  if (plan_.refines) {
+    GenerationRequest half = request, whole = request;
+    half.width /= 2, half.height /= 2;
+    cost.stages.push_back(denoise(half, cost.step_seconds));
+    whole.steps = kRefiningSteps, whole.guided = false;
+    double step = 0;
+    cost.stages.push_back(denoise(whole, step));
+    cost.stages.back().name = "LTX2RefinementStage";
+    cost.uncalibrated.emplace_back(
+        "LTX2TwoStagePipeline: its upsampler and what switches its weights, a few ms, take none");
+  } else {
+    cost.stages.push_back(denoise(request, cost.step_seconds));
+  }
   cost.stages.push_back(decode(request));
   for (const StageCost& stage : cost.stages) {
     cost.seconds += stage.seconds;
@@ -407,10 +427,11 @@ GenerationCost PipelineCost::Impl::generate(const GenerationRequest& request) co
   if (!hopper)
     cost.uncalibrated.push_back("convolutions of " + parts.vae_name +
                                 ": rates are those of Hopper, scaled by the datasheet");
-  if (plan_.kv_gather > 1) cost.uncalibrated.emplace_back("--kv-gather-degree: its host time");
-  if (plan_.fp8)
+  if (std::ranges::any_of(attention_, [](const auto& one) { return one.second.kv_gather > 1; }))
+    cost.uncalibrated.emplace_back("--kv-gather-degree: its host time");
+  if (plan_.weights.quantized())
     cost.uncalibrated.emplace_back(
-        "--quantization fp8: products and quantising by kernels of language models");
+        "quantised weights: products and quantising by kernels of language models, all products alike");
   if (plan_.compile)
     cost.uncalibrated.emplace_back("--enable-torch-compile: a factor from FLUX.1 on an H100 (xDiT)");
   if (parts.vae.shares_tiles && plan_.sp() > 1)

@@ -45,7 +45,7 @@ if (report.kind === "generation") {
   because(report.likely);
   byId("charts-title").textContent = "Where the time and the memory go";
   const names = [...new Set(report.stages.flatMap(s => s.operators.map(o => o.name)))];
-  const stages = report.stages.map(s => `${s.name} (${s.component})`);
+  const stages = report.stages.map(s => [s.name, ...s.component.split(" ")]);  // a line each
   bars("Seconds by stage and operator", "", stages, names.map(name => ({ label: name,
     data: report.stages.map(s => s.operators.filter(o => o.name === name).reduce((a, o) => a + o.seconds, 0)) })), "seconds");
   bars("Peak memory by stage", "of one GPU", stages, [{ label: "GiB", data: report.stages.map(s => s.peak_bytes / 2 ** 30) }], "GiB");
@@ -69,6 +69,7 @@ if (report.kind === "generation") {
   }
   table("Settings", ["Setting", "Size", "GPUs", "Time", "Step", "Speed-up", "GPU seconds an output", "Peak memory", "Shared by"],
     report.runs.map(r => [(r.best ? "★ " : r.tie ? "= " : "") + r.label, r.workload, count(r.num_gpus), seconds(r.seconds), seconds(r.step_seconds), `${three(r.speedup)} ×`, three(r.gpu_seconds_per_output), gib(r.peak_bytes), r.parallelism]));
+  table("Replaced", ["Setting", "Why"], report.replaced.map(r => [r.label, r.reason]));
   table("Refused", ["Setting", "Why"], report.refused.map(r => [r.label, r.reason]));
 } else {
   byId("subtitle").textContent = `${plural(report.requests, "request")}; ${plural(report.parallelism.num_gpus, "GPU")}: ${report.parallelism.text}`;

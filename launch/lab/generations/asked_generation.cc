@@ -106,6 +106,8 @@ constexpr KernelName kKernels[] = {{"FA3 fp8", ""},
                                    {"Sage3 fp4", "sage_attn_3"},
                                    {"sage_attn", "sage_attn"},
                                    {"video_sparse_attn", "video_sparse_attn"},
+                                   {"sparse_video_gen_2_attn", "sparse_video_gen_2_attn"},
+                                   {"cuDNN", "dynamic_cudnn_sdpa"},
                                    {"sla_attn", "sla_attn"},
                                    {"sage_sla_attn", "sage_sla_attn"}};
 
@@ -114,7 +116,9 @@ std::string model_of(const PublishedGeneration& row) {
   static const std::pair<std::string_view, std::string_view> kOthers[] = {
       {"wan2.2-ti2v-5b t2v", "wan2.2-ti2v-5b"},
       {"wan2.2-ti2v-5b i2v", "wan2.2-ti2v-5b"},
-      {"wan2.1-i2v-14b", "wan2.1-i2v-14b-720p"}};
+      {"wan2.1-i2v-14b", "wan2.1-i2v-14b-720p"},
+      {"qwen-image-2512", "qwen-image"},
+      {"ltx-2 two-stage", "ltx-2"}};
   std::string name = to_lower(row.model);
   for (const auto& [other, own] : kOthers)
     if (name == other) name = own;
@@ -150,6 +154,8 @@ void add_parallel(const PublishedGeneration& row, Flags& flags) {
     throw_user_error("how its GPUs share the work was not published, or is of no SGLang flag");
 }
 
+constexpr std::string_view kTwoStage = "two-stage";
+
 void add_size(const PublishedGeneration& row, TimedPart part, const rank::PipelineConfig& config,
               Flags& flags) {
   static const std::regex kSize(R"((\d{2,5})x(\d{2,5})(?: \(([^)]*)\))?)");
@@ -169,7 +175,10 @@ void add_size(const PublishedGeneration& row, TimedPart part, const rank::Pipeli
     flags.insert(flags.end(), {"--num-frames", std::to_string(*frames)});
   }
   const bool loops = part == TimedPart::kEndToEnd || part == TimedPart::kDenoising;
-  const std::optional<std::uint32_t> steps = leading_count(row.steps);
+  // 40 + 3: of both stages.
+  const std::string first =
+      has(row.model, kTwoStage) ? row.steps.substr(0, row.steps.find(" + ")) : row.steps;
+  const std::optional<std::uint32_t> steps = leading_count(first);
   if (loops && !steps) throw_user_error("its steps were not published");
   if (steps) flags.insert(flags.end(), {"--num-inference-steps", std::to_string(*steps)});
 }
@@ -183,6 +192,8 @@ void add_guidance(const PublishedGeneration& row, const rank::PipelineConfig& co
   else
     flags.insert(flags.end(), {"--guidance-scale", fmt::format("{}", deployment_rule(config).guided_above)});
 }
+
+constexpr std::string_view kQuality = "quality=";
 
 // attn_params: sparsity, a batch, or remarks that change nothing here.
 void add_settings(const PublishedGeneration& row, AskedBackend backend, Flags& flags) {
@@ -204,24 +215,29 @@ void add_settings(const PublishedGeneration& row, AskedBackend backend, Flags& f
     flags.insert(flags.end(), {"--num-outputs-per-prompt", match[1]});
   } else if (blocks || linear) {
     throw_user_error("the settings of its sparse attention were not published");
-  } else if (!text.empty() && !text.starts_with("quality=") && text != "no offload" &&
-             !text.ends_with("tokens")) {
+  } else if (text.starts_with(kQuality)) {
+    const std::string level = text.substr(kQuality.size(), text.find(' ') - kQuality.size());
+    if (level == "exact") flags.insert(flags.end(), {"--quality", level});
+  } else if (!text.empty() && text != "no offload" && !text.ends_with("tokens")) {
     throw_user_error("its setting \"{}\" is of no SGLang flag", text);
   }
   if (!backend.name.empty()) flags.insert(flags.end(), {"--attention-backend", backend.name});
   if (!backend.settings.empty()) flags.insert(flags.end(), {"--attention-backend-config", backend.settings});
 }
 
-// Checkpoints whose products are in fp8 as --quantization fp8 has them, but for scales of inputs that are
-// stored.
-constexpr std::string_view kModelOpt = "modelopt fp8";
+// Checkpoints of ModelOpt's: in fp8 as --quantization fp8 has it, but for scales of inputs that are stored,
+// or in NVFP4. Empty: another.
+std::string modelopt_format(std::string_view dtype) {
+  if (dtype == "modelopt fp8") return "fp8";
+  return dtype == "nvfp4" || dtype.starts_with("modelopt nvfp4") ? "nvfp4" : "";
+}
 
 // Refuses what SGLang's flags do not say, or tpsim does not simulate.
 void check_simulated(const PublishedGeneration& row) {
   const std::string dtype = to_lower(row.dtype);
   for (const std::string_view quantised : {"fp8", "fp4", "int8", "w8a8"})
-    if (has(dtype, quantised) && dtype != kModelOpt)
-      throw_user_error("quantised weights are not simulated, but those of ModelOpt's fp8");
+    if (has(dtype, quantised) && modelopt_format(dtype).empty())
+      throw_user_error("quantised weights are not simulated, but those of ModelOpt's fp8 and NVFP4");
   if (has(dtype, "resident"))
     throw_user_error("layers that stay resident while others stream are not simulated");
   if (!row.caching.empty() && row.caching != "none" && !has(row.caching, "no-op"))
@@ -261,6 +277,8 @@ AskedBackend backend_of(const PublishedGeneration& row, const std::string& hardw
   const std::string& name = row.backend;
   if (name.empty() || has(name, "platform default") || name.starts_with("default") || has(name, "forced"))
     return {};
+  if (name.starts_with("sliding_tile_attn"))
+    throw_user_error("the windows of its sliding tiles are no flag's, but a file's, which was not published");
   const auto* const kernel =
       std::ranges::find_if(kKernels, [&](const KernelName& k) { return name.starts_with(k.begin); });
   if (kernel == std::end(kKernels) || kernel->backend.empty() || has(name, " if ") || has(name, "backend"))
@@ -276,9 +294,12 @@ std::vector<std::string> generation_flags(const PublishedGeneration& row, TimedP
   check_simulated(row);
   const rank::PipelineConfig config = rank::load_pipeline(model);
   Flags flags = {"--model-path", model, "--hardware", hardware};
+  if (has(row.model, kTwoStage)) flags.insert(flags.end(), {"--pipeline-class-name", "LTX2TwoStagePipeline"});
   if (row.num_gpus > 1) flags.insert(flags.end(), {"--num-gpus", std::to_string(row.num_gpus)});
   add_parallel(row, flags);
   add_settings(row, backend_of(row, hardware), flags);
+  // Other engines decode images with Diffusers' own VAEs.
+  if (!is_sglang(row)) flags.insert(flags.end(), {"--quality", "exact"});
   // Wan's own script moves each model to the GPU before it runs.
   if (row.num_gpus == 1 && has(row.notes, "offload_model"))
     flags.insert(flags.end(), {"--cpu-offload-components", "all"});
@@ -288,7 +309,8 @@ std::vector<std::string> generation_flags(const PublishedGeneration& row, TimedP
     if (row.source.starts_with("Wan-Video/"))
       flags.insert(flags.end(), {"--vae-config.use-parallel-decode", "false"});
   }
-  if (row.dtype == kModelOpt) flags.insert(flags.end(), {"--quantization", "fp8"});
+  if (const std::string format = modelopt_format(to_lower(row.dtype)); !format.empty())
+    flags.insert(flags.end(), {"--transformer-path", format});
   if (row.compile == "on") flags.emplace_back("--enable-torch-compile");
   add_size(row, part, config, flags);
   add_guidance(row, config, flags);

@@ -31,14 +31,16 @@ void write_sd3(const TransformerConfig& t, const PassShape& s, OperatorList& lis
   list.product(s.text_rows, t.text_dim, d, 1);
   write_embedder(s, t.frequencies, d, list);
   write_embedder(s, t.pooled_dim, d, list);
-  write_double_blocks(t, s, t.layers - 1, list);
-  // The last: text gives keys and values only.
-  list.product(s.batch, d, 8 * d, 1);
-  list.product(s.rows, d, d, 4, Cut::kOutputs);
-  list.product(s.text_rows, d, d, 3, Cut::kOutputs);
-  list.self_attention(s.tokens, s.text, t.heads, t.head_dim, 1);
-  list.product(s.rows, d, t.ffn, 1, Cut::kOutputs);
-  list.product(s.rows, t.ffn, d, 1, Cut::kInputs);
+  if (t.layers > 0) {
+    write_double_blocks(t, s, t.layers - 1, list);
+    // The last: text gives keys and values only.
+    list.product(s.batch, d, 8 * d, 1);
+    list.product(s.rows, d, d, 4, Cut::kOutputs);
+    list.product(s.text_rows, d, d, 3, Cut::kOutputs);
+    list.self_attention(s.tokens, s.text, t.heads, t.head_dim, 1);
+    list.product(s.rows, d, t.ffn, 1, Cut::kOutputs);
+    list.product(s.rows, t.ffn, d, 1, Cut::kInputs);
+  }
   list.elementwise(2 * s.rows * wide, 12);
   list.product(s.batch, d, 2 * d, 1);
   list.product(s.rows, d, t.out_channels * patch, 1);

@@ -80,12 +80,63 @@ class Generation(Pipelines):
         self.assertIn("automatic", rows["transformer", "self"]["reason"])
 
     def test_a_component_may_have_its_own_backend(self):
-        report, _ = self.report("generate", *WAN, "--attention-backend", "fa", "--component-attention-backends",
-                                "text_encoder=torch_sdpa,transformer.cross=torch_sdpa")
-        rows = {(a["component"], a["role"]): a["backend"] for a in report["attention"]}
-        self.assertEqual(rows["text_encoder", "self"], "torch_sdpa")
-        self.assertEqual(rows["transformer", "self"], "fa")
-        self.assertEqual(rows["transformer", "cross"], "torch_sdpa")
+        asked = {"qwen-image": "text_encoder=torch_sdpa,transformer.self=sage_attn", WAN[1]: "transformer.cross=torch_sdpa"}
+        rows = {}
+        for model, backends in asked.items():
+            report, _ = self.report("generate", "--model-path", model, *WAN[2:], "--attention-backend", "fa",
+                                    "--component-attention-backends", backends)
+            rows.update({(model, a["component"], a["role"]): a["backend"] for a in report["attention"]})
+        self.assertEqual(rows, {("qwen-image", "text_encoder", "self"): "torch_sdpa", ("qwen-image", "transformer", "self"): "sage_attn",
+                                (WAN[1], "text_encoder", "self"): "its own", (WAN[1], "transformer", "self"): "fa",
+                                (WAN[1], "transformer", "cross"): "torch_sdpa"})
+
+    def test_layers_that_take_no_backend_are_given_none(self):
+        """T5, CLIP and Gemma 3 attend by themselves, images have no cross-attention: SGLang stops."""
+        for model, backends in ((WAN[1], "text_encoder=torch_sdpa"), ("hunyuanvideo", "text_encoder=fa"),
+                                ("ltx-2", "text_encoder=torch_sdpa"), ("flux.1-dev", "text_encoder.self=fa"),
+                                ("flux.1-dev", "transformer.cross=torch_sdpa")):
+            self.refused("generate", ["--model-path", model, *WAN[2:], "--component-attention-backends", backends],
+                         "--component-attention-backends", "SGLang stops there")
+
+    def test_ltx_2_in_two_stages(self):
+        """A loop at half the size, a short one at the whole: a fraction of one loop at the whole."""
+        words = ["--model-path", "Lightricks/LTX-2", *FLUX[2:], "--width", "1536", "--height", "1024"]
+        once, _ = self.report("generate", *words)
+        twice, _ = self.report("generate", *words, "--pipeline-class-name", "LTX2TwoStagePipeline")
+        self.assertLess(twice["seconds"], 0.5 * once["seconds"])
+        self.assertEqual([s["passes"] for s in twice["stages"] if s["component"] == "transformer"], [80, 3])
+        self.refused("generate", [*words[:4], "--width", "800", "--height", "1024", "--pipeline-class-name", "LTX2TwoStagePipeline"], "--width")
+        self.refused("generate", [*WAN, "--pipeline-class-name", "LTX2TwoStagePipeline"], "--pipeline-class-name")
+
+    def test_quantised_checkpoints_by_their_names(self):
+        """In half and a quarter of the memory, faster; FP4 is for Blackwell."""
+        figures = []
+        for name in (None, "lmsys/flux2-dev-modelopt-fp8-sglang-transformer", "black-forest-labs/FLUX.2-dev-NVFP4"):
+            report, _ = self.report("generate", "--model-path", "black-forest-labs/FLUX.2-dev", "--hardware", "b200",
+                                    *(["--transformer-path", name] if name else []))
+            transformer = next(c for c in report["components"] if c["name"] == "transformer")
+            figures.append((round(transformer["bytes"] / transformer["parameters"], 4), report["seconds"]))
+        self.assertEqual([size for size, _ in figures], [2, 1, 0.5625])
+        self.assertEqual(sorted(figures, reverse=True), figures)
+        alone, _ = self.report("generate", "--model-path", "black-forest-labs/FLUX.2-dev-NVFP4", "--hardware", "b200")
+        self.assertEqual(alone["seconds"], figures[2][1])
+        self.refused("generate", ["--model-path", "black-forest-labs/FLUX.2-dev-NVFP4", *FLUX[2:]], "--hardware", "Blackwell")
+
+    def test_exact_images_are_decoded_by_plain_kernels(self):
+        """SGLang writes down 97 against 29 ms."""
+        decoding = [self.report("generate", *FLUX, "--quality", level)[0]["stages"][-1]["seconds"] for level in ("exact", "lossless")]
+        self.assertAlmostEqual(decoding[0] / decoding[1], 97 / 29, delta=0.4)
+        self.refused("generate", [*FLUX, "--quality", "high"], "--quality high")
+
+    def test_sparse_layers_share_heads_where_others_gather(self):
+        """Of two GPUs of a sequence; asked for by name, a gather is refused, as by SGLang."""
+        sparse = ["generate", "--model-path", "fasthunyuan", *WAN[2:], "--attention-backend", "video_sparse_attn",
+                  "--attention-backend-config", "sparsity=0.9", "--num-gpus", "2"]
+        chosen, done = self.report(*sparse)
+        self.assertIn("its layers use Ulysses", done.stdout)
+        asked, _ = self.report(*sparse, "--ulysses-degree", "2")
+        self.assertEqual(chosen["stages"], asked["stages"])
+        self.refused(sparse[0], [*sparse[1:], "--kv-gather-degree", "2"], "--kv-gather-degree 2", "--ulysses-degree 2")
 
     def test_what_does_not_fit_is_said(self):
         report, done = self.report("generate", "--model-path", WAN[1], "--hardware", "a100-sxm", "--component-residency",
@@ -103,8 +154,8 @@ class Generation(Pipelines):
                 "--pin-cpu-memory --dit-layerwise-offload true --ulysses-degree 4",
                 "sglang serve --model-path Tongyi-MAI/Z-Image-Turbo --warmup-mode off",
                 "SGLANG_CACHE_DIT_ENABLED=true sglang generate --model-path Qwen/Qwen-Image --prompt x",
-                "sglang generate --model-path Wan-AI/Wan2.1-T2V-14B-Diffusers --attention-backend torch_sdpa "
-                "--component-attention-backends text_encoder=torch_sdpa --720p --num-frames 81 --seed 42"):
+                "sglang generate --model-path hunyuanvideo-community/HunyuanVideo --attention-backend torch_sdpa "
+                "--component-attention-backends transformer=fa --720p --num-frames 81 --seed 42"):
             done = self.tpsim("generate", *shlex.split(line), "--hardware", "h200-sxm")
             self.assertEqual(done.returncode, 0, f"{line}: {done.stderr}")
             self.assertIn("A denoising step takes", done.stdout)
@@ -115,6 +166,22 @@ class Generation(Pipelines):
         done = self.tpsim("generate", "--config", config)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("component-offload", done.stdout)
+
+    def test_mappings_of_a_config_file_are_flags_with_dots(self):
+        """As in the configurations of SGLang's documentation."""
+        config = self.write("run.json", json.dumps({"model_path": "hunyuanvideo", "hardware": "h200-sxm", "num_gpus": 2,
+                                                    "vae_config": {"use_parallel_decode": False}}))
+        alone, _ = self.report("generate", "--config", config)
+        shared, _ = self.report("generate", "--model-path", "hunyuanvideo", *WAN[2:], "--num-gpus", "2")
+        self.assertGreater(alone["stages"][-1]["seconds"], 1.5 * shared["stages"][-1]["seconds"])
+
+    def test_an_unknown_model_is_said_not_its_flags(self):
+        for command in ("generate", "run", "compare"):
+            done = self.tpsim(command, "--model-path", "Lightricks/LTX-2.3", "--prompt", "x", "--num-inference-steps", "4")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("--model-path Lightricks/LTX-2.3: neither a known model", done.stderr)
+            self.assertIn("did you mean ltx-2", done.stderr)
+            self.assertNotIn("unknown flag", done.stderr)
 
     def test_several_processes_say_the_same_once(self):
         for processes, words in ((2, ["generate", *WAN, *BIG_SMALL]), (8, ["compare", *WAN, "--num-gpus", "1,8", "--resolutions", "480p",

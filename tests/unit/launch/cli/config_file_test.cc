@@ -82,7 +82,8 @@ TEST_F(ConfigFile, RefusalsNameFileAndLine) {
       said("tp: [1, 2]\n"),
       ":1: --tp-size 1,2: takes one value here; `tpsim compare` takes a list and runs every value of it");
   EXPECT_EQ(said("tp: 1\ntp: 2\n"), ":2: tp is given twice");
-  EXPECT_EQ(said("tp: {a: 1}\n"), ":1: tp: a value, or a list of values, is expected");
+  EXPECT_EQ(said("tp: {a: {}}\n"), ":1: tp.a: a value, or a list of values, is expected");
+  EXPECT_EQ(said("tp: {a: 1}\ntp.a: 2\n"), ":2: tp.a is given twice");
   EXPECT_EQ(said("tp:\n"), ":1: tp: a value, or a list of values, is expected");
   EXPECT_EQ(said("tp: [[1]]\n"), ":1: tp: a list may hold plain values only");
   EXPECT_EQ(said("just words\n"), ":1: a mapping is expected, one `flag: value` a line");

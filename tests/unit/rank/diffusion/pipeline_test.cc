@@ -51,6 +51,17 @@ TEST(DiffusionPipeline, ParametersAreThePublishedOnes) {
         << row.pipeline << " " << row.component;
 }
 
+// Most of a transformer, and of an encoder but for its tables, is in its layers: what streams.
+TEST(DiffusionPipeline, LittleIsOutsideOfLayers) {
+  for (const std::string& name : pipeline_catalogue()) {
+    for (const PipelineComponent& c : load_pipeline(name).components) {
+      if (c.layers == 0) continue;
+      EXPECT_LT(static_cast<double>(c.outside), 0.35 * static_cast<double>(c.loaded))
+          << name << " " << c.name;
+    }
+  }
+}
+
 TEST(DiffusionPipeline, NamesAndIdsAndClasses) {
   EXPECT_TRUE(is_pipeline("Wan-AI/Wan2.1-T2V-14B-Diffusers"));
   EXPECT_TRUE(is_pipeline("flux.1-dev"));

@@ -112,7 +112,7 @@ TEST(Generations, WordsAreFlags) {
   EXPECT_TRUE(has(others, {"--guidance-scale", "1"}));
   EXPECT_TRUE(has(others, {"--enable-torch-compile"}));
   row.dtype = "modelopt fp8";
-  EXPECT_TRUE(has(generation_flags(row, TimedPart::kDenoising), {"--quantization", "fp8"}));
+  EXPECT_TRUE(has(generation_flags(row, TimedPart::kDenoising), {"--transformer-path", "fp8"}));
   // Of another engine: as many frames as it was asked for, and Wan's own script decodes on one GPU.
   EXPECT_TRUE(has(others, {"--adjust-frames", "false"}));
   EXPECT_EQ(std::ranges::find(others, "--vae-config.use-parallel-decode"), others.end());
@@ -137,7 +137,7 @@ TEST(Generations, WhatCannotBeAskedSaysWhy) {
   EXPECT_NE(refused([](auto& r) { r.model = "CogVideoX-5b"; }).find("catalogue"), std::string::npos);
   EXPECT_NE(refused([](auto& r) { r.gpu = "RTX 5090"; }).find("GPU"), std::string::npos);
   EXPECT_NE(refused([](auto& r) { r.gpu = "H800"; }).find("GPU"), std::string::npos);  // its links differ
-  EXPECT_NE(refused([](auto& r) { r.dtype = "nvfp4"; }).find("quantised"), std::string::npos);
+  EXPECT_NE(refused([](auto& r) { r.dtype = "nvfp4 linear"; }).find("quantised"), std::string::npos);
   EXPECT_NE(refused([](auto& r) { r.caching = "TeaCache 0.1"; }).find("cache"), std::string::npos);
   EXPECT_NE(refused([](auto& r) { r.parallel = "USP 2, split not stated"; }).find("share"),
             std::string::npos);
