@@ -432,6 +432,13 @@ class Search {
           "--gpus: none of {} settings served a request of the load; see --context-length and the lengths of "
           "its prompts",
           candidates_.size());
+    // What is looked for is the highest rate of a GPU.
+    const auto rate_of = [this](std::size_t i) { return rates_.at(i) / space_.gpus[i]; };
+    const std::size_t best = *std::ranges::max_element(chosen, {}, rate_of);
+    if (last && args_.max_goodput_rate && std::isfinite(rate_of(best)))
+      std::erase_if(chosen, [&](std::size_t i) {
+        return space_.gpus[i] != space_.gpus[best] && rate_of(i) * kSlack < rate_of(best);
+      });
     return {chosen.begin(), chosen.end()};
   }
 
