@@ -29,6 +29,8 @@ struct ForwardMetadata {
   std::span<const std::uint32_t> global_num_tokens;
   std::span<const std::uint32_t> global_num_tokens_for_logprob;
   bool is_extend_in_batch = false;  // some rank extends
+  bool is_decode_in_batch = false;  // some rank decodes and extends nothing
+  bool is_verify_in_batch = false;  // some rank verifies drafts
   // EXTEND of Gemma 3 where some prompt has images: a backend that masks_images() takes a mask of what every
   // new token sees.
   bool image_mask = false;

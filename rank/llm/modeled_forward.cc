@@ -522,14 +522,15 @@ double ModeledForward::throttling(const Dense& dense) const {
 
 // The captured size that a pass with an extend part is padded to; 0: it runs eagerly. Data-parallel ranks
 // replay together, padded to what the largest needs, or not at all: each that is not idle has a say, decodes
-// as extends of one token (SGLang 0.5.23's dp_attn.py, _local_prefill_cuda_graph_vote; releases before it
-// have no such graphs with data-parallel attention).
+// as extends of one token, but not in front of an all-to-all (SGLang 0.5.23's dp_attn.py,
+// _local_prefill_cuda_graph_vote; releases before it have no such graphs with data-parallel attention).
 std::uint32_t ModeledForward::prefill_bucket(const attention::ForwardMetadata& metadata,
                                              std::uint32_t tokens) const {
   const auto global = metadata.global_num_tokens;
   if (attention::verifies_drafts(metadata.forward_mode)) return 0;
   if (global.empty()) return metadata.forward_mode != proto::DECODE ? prefill_graphs_.bucket(tokens) : 0;
-  if (!metadata.is_extend_in_batch) return 0;
+  if (!metadata.is_extend_in_batch || metadata.is_verify_in_batch) return 0;
+  if (metadata.is_decode_in_batch && shard_.layout.a2a()) return 0;
   std::uint32_t largest = 0;
   for (const std::uint32_t count : global) {
     const std::uint32_t bucket = prefill_graphs_.bucket(count);

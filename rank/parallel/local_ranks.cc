@@ -127,7 +127,7 @@ void LocalRanks::apply(const proto::ForwardBatch& batch) {
     mode_ = metadata_.front().forward_mode;
     return;
   }
-  bool extends = false;
+  bool extends = false, decodes_alone = false, verifies_drafts = false;
   for (std::size_t dp = 0; dp < states_.size(); ++dp) {
     metadata_[dp] = states_[dp].apply(batch.dp_batches(static_cast<int>(dp)));
     encoder_costs_[dp] = encodings_[dp].apply(batch.dp_batches(static_cast<int>(dp)));
@@ -140,11 +140,15 @@ void LocalRanks::apply(const proto::ForwardBatch& batch) {
     global_num_tokens_for_logprob_[dp] =
         verifies ? global_num_tokens_[dp] : static_cast<std::uint32_t>(metadata.extend_lens.size()) + decodes;
     extends = extends || (!verifies && !metadata.extend_lens.empty());
+    decodes_alone = decodes_alone || metadata.forward_mode == proto::DECODE;
+    verifies_drafts = verifies_drafts || verifies;
   }
   for (attention::ForwardMetadata& metadata : metadata_) {
     metadata.global_num_tokens = global_num_tokens_;
     metadata.global_num_tokens_for_logprob = global_num_tokens_for_logprob_;
     metadata.is_extend_in_batch = extends;
+    metadata.is_decode_in_batch = decodes_alone;
+    metadata.is_verify_in_batch = verifies_drafts;
   }
 }
 

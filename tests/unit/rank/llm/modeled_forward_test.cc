@@ -191,12 +191,13 @@ TEST_F(ModeledForwardTest, DataParallelRanksReplayPrefillTogether) {
                        {.cuda_graph_bs = {1, 8},
                         .prefill_graphs = {.tokens = {4, 8, 1024, 4096}},
                         .host = load_host("h200-sxm")});
-  const auto launches = [&](std::uint32_t own, std::uint32_t other) {
+  const auto launches = [&](std::uint32_t own, std::uint32_t other, bool other_verifies = false) {
     const std::vector<std::uint32_t> counts = {own, other}, logits = {1, 1};
     attention::ForwardMetadata metadata = extend(own);
     metadata.global_num_tokens = counts;
     metadata.global_num_tokens_for_logprob = logits;
     metadata.is_extend_in_batch = true;
+    metadata.is_verify_in_batch = other_verifies;
     return ranks.forward(metadata).launches;
   };
   const double replayed = launches(1000, 1000), eager = launches(5000, 1000);
@@ -205,6 +206,7 @@ TEST_F(ModeledForwardTest, DataParallelRanksReplayPrefillTogether) {
   EXPECT_EQ(launches(1000, 2), replayed);
   EXPECT_EQ(launches(1000, 1), eager);
   EXPECT_EQ(launches(1000, 5000), eager);
+  EXPECT_EQ(launches(1000, 8, true), eager);
 }
 
 // Long passes of 16-bit products run at the rate that the board's power allows, short ones and others as
