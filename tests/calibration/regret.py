@@ -35,7 +35,8 @@ def of_command(row, flag, default=1):
 
 
 def gpus(row):
-    return of_command(row, "tp-size", row["tp"]) * of_command(row, "pp-size")
+    replicas = 1 if "--enable-dp-attention" in row["command"] else of_command(row, "dp-size")
+    return of_command(row, "tp-size", row["tp"]) * of_command(row, "pp-size") * replicas
 
 
 def rate(row, which, each):
@@ -139,8 +140,9 @@ def distinct(paths):
             key = question(row)
             if not key:
                 continue
-            # The same measurement stands in the collection under several names.
-            setting = (key, gpus(row), row["backend"], row["settings"], row.get("server"))
+            # The same measurement stands in the collection under several names, and servers of ours were started twice.
+            server = re.sub(r"-(again|second|p\d?)$", "", row.get("server") or "")
+            setting = (key, gpus(row), row["backend"], row["settings"], server)
             seen = (key, row["ttft_ms"]["measured"], row["tpot_ms"]["measured"])
             if seen in known or setting in known:
                 continue
