@@ -10,6 +10,7 @@
 #include <boost/algorithm/string/case_conv.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -140,9 +141,19 @@ std::vector<Family> families_of(const ModelsArgs& args) {
     if (!wanted.empty() && name != wanted) continue;
     out.push_back({name, models, {}});
   }
-  // A profile is read once where all that ask for it come together.
+  // A profile is read once where all that ask for it come together; GPUs beside each other, for all are
+  // seconds.
+  std::vector<std::future<std::vector<Behind>>> judged;
   for (const std::string& gpu : gpus)
-    for (Family& family : out) family.gpus.push_back(judge(family.name, family.models, gpu));
+    judged.push_back(std::async(std::launch::async, [&out, &gpu] {
+      std::vector<Behind> behind;
+      for (const Family& family : out) behind.push_back(judge(family.name, family.models, gpu));
+      return behind;
+    }));
+  for (auto& gpu : judged) {
+    std::vector<Behind> behind = gpu.get();
+    for (std::size_t i = 0; i < out.size(); ++i) out[i].gpus.push_back(std::move(behind[i]));
+  }
   return out;
 }
 
