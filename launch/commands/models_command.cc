@@ -7,15 +7,16 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <boost/algorithm/string/case_conv.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <future>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,7 @@
 #include "launch/error_bands/residuals.h"
 #include "launch/flags/server_args.h"
 #include "launch/report/text_table.h"
+#include "launch/simulation/parallel_loop.h"
 #include "launch/simulation/reach.h"
 #include "launch/simulation/run_report.h"
 #include "proto/base/error.h"
@@ -141,19 +143,15 @@ std::vector<Family> families_of(const ModelsArgs& args) {
     if (!wanted.empty() && name != wanted) continue;
     out.push_back({name, models, {}});
   }
+  for (Family& family : out) family.gpus.resize(gpus.size());
   // A profile is read once where all that ask for it come together; GPUs beside each other, for all are
   // seconds.
-  std::vector<std::future<std::vector<Behind>>> judged;
-  for (const std::string& gpu : gpus)
-    judged.push_back(std::async(std::launch::async, [&out, &gpu] {
-      std::vector<Behind> behind;
-      for (const Family& family : out) behind.push_back(judge(family.name, family.models, gpu));
-      return behind;
-    }));
-  for (auto& gpu : judged) {
-    std::vector<Behind> behind = gpu.get();
-    for (std::size_t i = 0; i < out.size(); ++i) out[i].gpus.push_back(std::move(behind[i]));
-  }
+  parallel_loop(
+      gpus.size(), std::max(1U, std::thread::hardware_concurrency()),
+      [&out, &gpus](std::size_t i, const std::atomic<bool>&) {
+        for (Family& family : out) family.gpus[i] = judge(family.name, family.models, gpus[i]);
+      },
+      [](std::size_t) {});
   return out;
 }
 
