@@ -89,9 +89,10 @@ proto::RunReport FleetRun::run() {
 void FleetRun::on_step(const StepRecord& record, bool computed, double now) {
   if (!records()) return;
   recorder_.on_step(record);
-  // Priced steps take microseconds; computed ones are long enough to look up after each.
-  constexpr std::uint64_t kProgressEvery = 64;
-  if (record.sequence_number % kProgressEvery == 0 || computed) show_progress(now);
+  // Priced steps take microseconds; computed ones are long enough to look up after each. A look asks each
+  // replica.
+  const std::uint64_t every = std::max<std::uint64_t>(64, workers_.size());
+  if (record.sequence_number % every == 0 || computed) show_progress(now);
 }
 
 void FleetRun::show_progress(double now) {
