@@ -78,7 +78,8 @@ struct PipelineArgs : OutputArgs {
   std::vector<std::string> text_encoder_precisions;
   bool exact = false;          // --quality
   std::string pipeline_class;  // --pipeline-class-name; empty: of model_index.json
-  std::string quantization;    // fp8 or nvfp4; empty: none
+  std::string quantization;    // fp8: of weights in 16 bit; empty: none
+  std::string checkpoint;      // fp8 or nvfp4: of --transformer-path; empty: none was given
   std::uint32_t batching_max_size = 1;
   double batching_delay_ms = 0;
   std::vector<std::string> resolutions;  // compare

@@ -127,8 +127,15 @@ rank::WeightFormat weights_of(const PipelineArgs& args, const proto::HardwarePro
   using Kind = rank::WeightFormat::Kind;
   std::error_code error;
   const bool folder = std::filesystem::is_directory(args.model_path, error);
-  const std::string name =
-      !args.quantization.empty() || folder ? args.quantization : quantised_by_name(args.model_path);
+  std::string name = args.checkpoint;
+  if (name.empty() && !folder) name = quantised_by_name(args.model_path);
+  if (!args.quantization.empty()) {
+    if (!name.empty() && name != args.quantization)
+      throw_user_error(
+          "--quantization {}: rounds weights in 16 bit, and those of this checkpoint are in {}; leave it out",
+          args.quantization, name);
+    name = args.quantization;
+  }
   if (name == "fp8") return {.kind = Kind::kFp8, .activation = rank::ActivationFormat::kFp8};
   if (name.empty()) return {};
   if (!hardware.architecture().starts_with("blackwell"))

@@ -121,6 +121,10 @@ class Generation(Pipelines):
         alone, _ = self.report("generate", "--model-path", "black-forest-labs/FLUX.2-dev-NVFP4", "--hardware", "b200")
         self.assertEqual(alone["seconds"], figures[2][1])
         self.refused("generate", ["--model-path", "black-forest-labs/FLUX.2-dev-NVFP4", *FLUX[2:]], "--hardware", "Blackwell")
+        for words in (["--quantization", "fp8", "--transformer-path", "a/b-nvfp4"],
+                      ["--transformer-path", "a/b-nvfp4", "--quantization", "fp8"]):
+            self.refused("generate", ["--model-path", "black-forest-labs/FLUX.2-dev", "--hardware", "b200", *words],
+                         "--quantization", "nvfp4")
 
     def test_exact_images_are_decoded_by_plain_kernels(self):
         """SGLang writes down 97 against 29 ms."""
