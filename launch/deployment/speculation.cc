@@ -158,9 +158,8 @@ std::string published_range(const Speculation& speculation) {
     return "text; try 0.3 to 0.7: SGLang's own test asks for 1.8 tokens a step of GSM8K, which is a rate of "
            "0.45, and edits of code, which repeat their prompt, reach 0.7 (vLLM's pull request 24344)";
   if (!speculation.draft->is_head())
-    return "draft model and the text; try 0.6 to 0.85: SGLang's own test asks for 3.6 tokens of steps of 5 "
-           "of "
-           "GSM8K, which is a rate of 0.83";
+    return "draft model and the text; try 0.6 to 0.85: SGLang's own test asks for 3.6 tokens of steps of "
+           "5 of GSM8K, which is a rate of 0.83";
   return "head; nobody published it of one like this";
 }
 

@@ -91,9 +91,8 @@ void resolve_cache(const ServerArgs& args, const proto::HardwareProfile& hardwar
   // arg_groups/mamba_hook.py, validate_mamba_extra_buffer: no such default is made for a CPU.
   if (asked == "auto" && wanted && takes_snapshots && cpu)
     throw_user_error(
-        "--mamba-radix-cache-strategy: where nothing is said SGLang {} takes extra_buffer and then says that "
-        "a "
-        "CPU has none; use --disable-overlap-schedule with --page-size 1, or --disable-radix-cache",
+        "--mamba-radix-cache-strategy: where nothing is said SGLang {} takes extra_buffer and then says "
+        "that a CPU has none; use --disable-overlap-schedule with --page-size 1, or --disable-radix-cache",
         args.sglang_release.name);
   const bool extra = asked == "extra_buffer" || (asked == "auto" && wanted && snapshots);
   if (extra && short_conv)

@@ -181,32 +181,40 @@ TEST_F(ModeledForwardTest, DataParallelRanksWaitForTheirHosts) {
 }
 
 // Prefill of data-parallel ranks replays graphs beside idle ranks and decodes, as a server of 0.5.23 did, but
-// not beside a decode of one request: of its one token the smallest graph would make four.
+// not beside a decode of one request: of its one token the smallest graph would make four. Nor beside
+// verified drafts, and beside decodes not in front of an all-to-all (dp_attn.py,
+// _local_prefill_cuda_graph_vote).
 TEST_F(ModeledForwardTest, DataParallelRanksReplayPrefillTogether) {
   config_ = load_model_config("deepseek-v2-lite");
   ParallelLayout layout;
   layout.tp_size = layout.dp_size = 2;
-  shard_ = make_shard(config_, layout, 0);
-  ModeledForward ranks(config_, profile_, shard_, std::make_unique<FakeBackend>(&calls_),
-                       {.cuda_graph_bs = {1, 8},
-                        .prefill_graphs = {.tokens = {4, 8, 1024, 4096}},
-                        .host = load_host("h200-sxm")});
-  const auto launches = [&](std::uint32_t own, std::uint32_t other, bool other_verifies = false) {
+  enum class Other : std::uint8_t { kExtends, kDecodes, kVerifies };
+  const auto launches = [&](std::uint32_t own, std::uint32_t other, Other what = Other::kExtends) {
+    shard_ = make_shard(config_, layout, 0);
+    ModeledForward ranks(config_, profile_, shard_, std::make_unique<FakeBackend>(&calls_),
+                         {.cuda_graph_bs = {1, 8},
+                          .prefill_graphs = {.tokens = {4, 8, 1024, 4096}},
+                          .host = load_host("h200-sxm")});
     const std::vector<std::uint32_t> counts = {own, other}, logits = {1, 1};
     attention::ForwardMetadata metadata = extend(own);
     metadata.global_num_tokens = counts;
     metadata.global_num_tokens_for_logprob = logits;
     metadata.is_extend_in_batch = true;
-    metadata.is_verify_in_batch = other_verifies;
+    metadata.is_decode_in_batch = what == Other::kDecodes;
+    metadata.is_verify_in_batch = what == Other::kVerifies;
     return ranks.forward(metadata).launches;
   };
   const double replayed = launches(1000, 1000), eager = launches(5000, 1000);
   EXPECT_LT(replayed, 0.8 * eager);
   EXPECT_EQ(launches(1000, 0), replayed);
-  EXPECT_EQ(launches(1000, 2), replayed);
-  EXPECT_EQ(launches(1000, 1), eager);
+  EXPECT_EQ(launches(1000, 2, Other::kDecodes), replayed);
+  EXPECT_EQ(launches(1000, 1, Other::kDecodes), eager);
   EXPECT_EQ(launches(1000, 5000), eager);
-  EXPECT_EQ(launches(1000, 8, true), eager);
+  EXPECT_EQ(launches(1000, 8, Other::kVerifies), eager);
+
+  layout.ep_size = 2;
+  layout.moe_a2a = MoeA2aBackend::kDeepEp;
+  EXPECT_LT(launches(1000, 8), launches(1000, 8, Other::kDecodes));
 }
 
 // Long passes of 16-bit products run at the rate that the board's power allows, short ones and others as
