@@ -10,50 +10,53 @@
 
 namespace tpsim::kvcache {
 
-// Runs of a node: mostly one, which needs no memory of its own. `Run` is plain data.
-template <typename Run>
+// Runs of a node: mostly one, which needs no memory of its own, so that the list is as large as a run. `Run`
+// is plain data with a `first`; `Length`: its member of less than 2^31, above 0 in a run.
+template <typename Run, std::uint32_t Run::*Length>
 class RunList {
  public:
   RunList() = default;
-  RunList(RunList&& other) noexcept : RunList() { swap(other); }
+  RunList(RunList&& other) noexcept : RunList() { std::swap(own_, other.own_); }
   RunList& operator=(RunList&& other) noexcept {
-    swap(other);
+    std::swap(own_, other.own_);
     return *this;
   }
   ~RunList() {
-    if (capacity_ > 1) delete[] place_.many;
+    if (has_block()) delete[] block();
   }
 
-  std::size_t size() const { return size_; }
-  bool empty() const { return size_ == 0; }
-  Run* data() { return capacity_ > 1 ? place_.many : &place_.own; }
-  const Run* data() const { return capacity_ > 1 ? place_.many : &place_.own; }
+  std::size_t size() const { return has_block() ? block()->first : own_.*Length != 0; }
+  bool empty() const { return size() == 0; }
+  Run* data() { return has_block() ? block() + 1 : &own_; }
+  const Run* data() const { return has_block() ? block() + 1 : &own_; }
   Run* begin() { return data(); }
-  Run* end() { return data() + size_; }
+  Run* end() { return data() + size(); }
   const Run* begin() const { return data(); }
-  const Run* end() const { return data() + size_; }
+  const Run* end() const { return data() + size(); }
   Run& operator[](std::size_t i) { return data()[i]; }
   const Run& operator[](std::size_t i) const { return data()[i]; }
   Run& front() { return data()[0]; }
-  Run& back() { return data()[size_ - 1]; }
-  const Run& back() const { return data()[size_ - 1]; }
+  Run& back() { return data()[size() - 1]; }
+  const Run& back() const { return data()[size() - 1]; }
 
   void push_back(const Run& run) {
-    if (size_ == capacity_) reserve(2 * capacity_);
-    data()[size_++] = run;
+    const std::size_t size = resize(this->size() + 1);
+    data()[size - 1] = run;
   }
   // What was there is kept as memory.
-  void clear() { size_ = 0; }
+  void clear() { shrink(0); }
   template <typename Iterator>
   void assign(Iterator first, Iterator last) {
-    clear();
-    const auto count = static_cast<std::uint32_t>(last - first);
-    if (count > capacity_) reserve(count);
+    resize(static_cast<std::size_t>(last - first));
     std::copy(first, last, data());
-    size_ = count;
   }
   // REQUIRES: size <= size().
-  void shrink(std::size_t size) { size_ = static_cast<std::uint32_t>(size); }
+  void shrink(std::size_t size) {
+    if (has_block())
+      block()->first = static_cast<std::uint32_t>(size);
+    else if (size == 0)
+      own_ = {};
+  }
 
   template <typename Archive>
   void serialize(Archive& archive) {
@@ -63,27 +66,33 @@ class RunList {
   }
 
  private:
-  void reserve(std::uint32_t capacity) {
-    Run* const many = new Run[capacity];
-    std::copy(begin(), end(), many);
-    if (capacity_ > 1) delete[] place_.many;
-    place_.many = many;
-    capacity_ = capacity;
+  static constexpr std::uint32_t kBlock = 1U << 31;  // in own_'s length: it is the address of a block
+
+  bool has_block() const { return (own_.*Length & kBlock) != 0; }
+  // In front of its runs one that says how many there are, and how many there could be.
+  Run* block() const {
+    const std::uintptr_t high = own_.*Length & ~kBlock;
+    const std::uintptr_t address = high << 32 | static_cast<std::uint32_t>(own_.first);
+    return reinterpret_cast<Run*>(address);  // NOLINT(performance-no-int-to-ptr)
   }
-  void swap(RunList& other) {
-    std::swap(place_, other.place_);
-    std::swap(size_, other.size_);
-    std::swap(capacity_, other.capacity_);
+  // New runs are of any value. Returns `size`.
+  std::size_t resize(std::size_t size) {
+    const std::size_t capacity = has_block() ? block()->*Length : 1;
+    if (size > capacity) {
+      const std::size_t room = std::max(size, 2 * capacity);
+      Run* const larger = new Run[room + 1];
+      std::copy(begin(), end(), larger + 1);
+      if (has_block()) delete[] block();
+      const auto address = reinterpret_cast<std::uintptr_t>(larger);
+      own_.first = static_cast<std::uint32_t>(address);
+      own_.*Length = static_cast<std::uint32_t>(address >> 32) | kBlock;
+      larger->*Length = static_cast<std::uint32_t>(room);
+    }
+    shrink(size);
+    return size;
   }
 
-  union Place {
-    Place() : own() {}
-    Run own;
-    Run* many;
-  };
-  Place place_;
-  std::uint32_t size_ = 0;
-  std::uint32_t capacity_ = 1;  // 1: it is in its own place
+  Run own_ = {};
 };
 
 // Elements that stay where they are, in blocks: none is copied, and hardly any room is empty, as they become

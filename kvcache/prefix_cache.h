@@ -50,9 +50,8 @@ class PrefixCache {
   struct MatchCursor {
     NodeId node = kRoot;
     std::uint32_t matched_tokens = 0;
-    std::uint64_t life = 0;        // of the node; 0 = no match yet
-    std::uint64_t generation = 0;  // of the node's children
-    std::uint64_t next_hash = 0;   // of the child that would match more; 0: not known
+    std::uint32_t version = 0;    // of the node and its children; 0 = no match yet
+    std::uint32_t next_hash = 0;  // of the child that would match more; 0: not known
   };
   // A state that a request hands over with its next insertion, taken after its first `length` tokens. An
   // insertion that takes it clears `slot`.

@@ -22,14 +22,14 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t value) {
 }
 
 // Moves what lies after the first `amount` units of `from` into `to`.
-template <typename Run, typename Size>
-void split_runs(RunList<Run>& from, std::uint32_t amount, Size Run::*size, RunList<Run>& to) {
+template <typename Run, std::uint32_t Run::*Length>
+void split_runs(RunList<Run, Length>& from, std::uint32_t amount, RunList<Run, Length>& to) {
   std::size_t i = 0;
-  while (amount >= from[i].*size) amount -= from[i++].*size;
+  while (amount >= from[i].*Length) amount -= from[i++].*Length;
   to.assign(from.begin() + i, from.end());
   to.front().first += amount;
-  to.front().*size -= amount;
-  if (amount > 0) from[i++].*size = amount;
+  to.front().*Length -= amount;
+  if (amount > 0) from[i++].*Length = amount;
   from.shrink(i);
 }
 
@@ -53,6 +53,8 @@ RadixCache::RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool
       allocator_(allocator),
       pool_(pool),
       request_pages_(options.page_size, allocator, pool, window_pages),
+      has_standings_((options.policy != EvictionPolicy::kLru && options.policy != EvictionPolicy::kMru) ||
+                     options.host.tokens > 0),
       window_pages_(window_pages),
       transfers_(transfers) {
   if (options_.window > 0) {
@@ -73,6 +75,7 @@ RadixCache::RadixCache(Options options, PageAllocator* allocator, ReqToTokenPool
 
 void RadixCache::reset() {
   nodes_.clear();
+  standings_.clear();
   free_nodes_.clear();
   buckets_.assign(kFirstBuckets, kNoNode);
   heap_.clear();
@@ -84,7 +87,7 @@ void RadixCache::reset() {
   if (host_ != nullptr) host_->forget_all();
   new_node();
   nodes_[kRoot].lock_ref = 1;
-  nodes_[kRoot].priority = std::numeric_limits<std::int64_t>::min();
+  if (has_standings_) standings_[kRoot].priority = std::numeric_limits<std::int64_t>::min();
 }
 
 RadixCache::NodeId RadixCache::new_node() {
@@ -92,6 +95,7 @@ RadixCache::NodeId RadixCache::new_node() {
   if (free_nodes_.empty()) {
     id = static_cast<NodeId>(nodes_.size());
     nodes_.emplace_back();
+    if (has_standings_) standings_.emplace_back();
   } else {
     id = free_nodes_.back();
     free_nodes_.pop_back();
@@ -103,16 +107,17 @@ RadixCache::NodeId RadixCache::new_node() {
     nodes_[id] = std::move(fresh);
   }
   // Now, because every living node is in the index and the new one does not live yet.
-  if (nodes_.size() - free_nodes_.size() > buckets_.size()) grow_index();
+  if (nodes_.size() - free_nodes_.size() > 2 * buckets_.size()) grow_index();
   Node& node = nodes_[id];
-  node.life = ++lives_;
-  node.creation = node.last_access = ++clock_;
+  node.version = next_version();
+  node.last_access = ++clock_;
+  if (has_standings_) standings_[id] = {.creation = clock_};
   return id;
 }
 
 // ---- children ----
 
-std::uint64_t RadixCache::child_hash(NodeId parent, std::uint32_t extra_key, KeyView key) const {
+std::uint32_t RadixCache::child_hash(NodeId parent, std::uint32_t extra_key, KeyView key) const {
   std::uint64_t h = mix(mix(0, parent), extra_key);
   std::uint32_t left = options_.page_size + overlap();
   while (left > 0) {
@@ -123,11 +128,11 @@ std::uint64_t RadixCache::child_hash(NodeId parent, std::uint32_t extra_key, Key
     ++key.run;
     key.offset = 0;
   }
-  return h;
+  return static_cast<std::uint32_t>(h);
 }
 
 RadixCache::Child RadixCache::find_child(NodeId parent, std::uint32_t extra_key, const KeyView& key) const {
-  const std::uint64_t hash = child_hash(parent, extra_key, key);
+  const std::uint32_t hash = child_hash(parent, extra_key, key);
   for (NodeId id = buckets_[hash & (buckets_.size() - 1)]; id != kNoNode; id = nodes_[id].next_in_bucket) {
     const Node& node = nodes_[id];
     if (node.hash != hash || node.parent != parent || node.extra_key != extra_key) continue;
@@ -136,7 +141,7 @@ RadixCache::Child RadixCache::find_child(NodeId parent, std::uint32_t extra_key,
   return {};
 }
 
-bool RadixCache::has_child(NodeId parent, std::uint64_t hash) const {
+bool RadixCache::has_child(NodeId parent, std::uint32_t hash) const {
   NodeId id = buckets_[hash & (buckets_.size() - 1)];
   while (id != kNoNode && (nodes_[id].hash != hash || nodes_[id].parent != parent))
     id = nodes_[id].next_in_bucket;
@@ -161,7 +166,7 @@ void RadixCache::grow_index() {
   buckets_.assign(buckets_.size() * 2, kNoNode);
   for (NodeId id = kRoot + 1; id < nodes_.size(); ++id) {
     Node& node = nodes_[id];
-    if (node.life == 0) continue;
+    if (node.version == 0) continue;
     NodeId& bucket = buckets_[node.hash & (buckets_.size() - 1)];
     node.next_in_bucket = bucket;
     bucket = id;
@@ -172,15 +177,26 @@ void RadixCache::link_last(NodeId parent, NodeId child) {
   Node& up = nodes_[parent];
   Node& node = nodes_[child];
   node.parent = parent;
-  node.previous_sibling = up.last_child;
   node.next_sibling = kNoNode;
-  if (up.last_child == kNoNode) {
-    up.first_child = child;
+  if (up.first_child == kNoNode) {
+    up.first_child = node.previous_sibling = child;
   } else {
-    nodes_[up.last_child].next_sibling = child;
+    NodeId& last = nodes_[up.first_child].previous_sibling;
+    node.previous_sibling = last;
+    nodes_[last].next_sibling = child;
+    last = child;
   }
-  up.last_child = child;
-  ++up.generation;
+  up.version = next_version();
+}
+
+RadixCache::NodeId& RadixCache::link_to(NodeId node) {
+  NodeId& first = nodes_[nodes_[node].parent].first_child;
+  return first == node ? first : nodes_[nodes_[node].previous_sibling].next_sibling;
+}
+
+RadixCache::NodeId& RadixCache::link_back_to(NodeId node) {
+  const NodeId next = nodes_[node].next_sibling;
+  return nodes_[next == kNoNode ? nodes_[nodes_[node].parent].first_child : next].previous_sibling;
 }
 
 std::vector<RadixCache::NodeId> RadixCache::children(NodeId node) const {
@@ -230,12 +246,12 @@ RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::
                                                  std::uint32_t extra_key, MatchCursor& cursor) {
   limit = whole_pages(std::min(limit, static_cast<std::uint32_t>(key.size())));
   if (limit == 0) return {};
-  if (cursor.life == 0 || cursor.node >= nodes_.size() || nodes_[cursor.node].life != cursor.life) {
-    cursor = {.node = kRoot, .matched_tokens = 0, .life = nodes_[kRoot].life, .generation = ~0ULL};
-  }
+  // Where the node has gained children, or is another one, from the root on.
+  if (cursor.node != kRoot && (cursor.node >= nodes_.size() || nodes_[cursor.node].version != cursor.version))
+    cursor = {};
   MatchResult result{cursor.matched_tokens, cursor.node};
   const std::uint64_t access_time = ++clock_;
-  if (nodes_[cursor.node].generation != cursor.generation && cursor.matched_tokens < limit) {
+  if (nodes_[cursor.node].version != cursor.version && cursor.matched_tokens < limit) {
     // Mostly others' children came, none that goes on as the key does.
     if (cursor.next_hash == 0 || has_child(cursor.node, cursor.next_hash)) {
       KeyView rest{key.runs(), 0, 0, limit};
@@ -244,10 +260,9 @@ RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::
       rest.advance(result.matched_tokens - cursor.matched_tokens);
       cursor.node = result.last_node;
       cursor.matched_tokens = result.matched_tokens;
-      cursor.life = nodes_[result.last_node].life;
       cursor.next_hash = rest.left > 0 ? child_hash(cursor.node, extra_key, rest) : 0;
     }
-    cursor.generation = nodes_[cursor.node].generation;
+    cursor.version = nodes_[cursor.node].version;
   }
   result.full_matched_tokens = result.matched_tokens;
   if (!components_.empty()) {
@@ -284,10 +299,10 @@ RadixCache::NodeId RadixCache::split(NodeId lower, std::uint32_t length) {
   unindex(lower);
   Node& up = nodes_[upper];
   Node& low = nodes_[lower];
-  RunList<TokenRun> key_rest;
-  RunList<PageRun> page_rest;
-  split_runs(low.key, length, &TokenRun::length, key_rest);
-  if (!low.pages.empty()) split_runs(low.pages, length / options_.page_size, &PageRun::count, page_rest);
+  decltype(low.key) key_rest;
+  decltype(low.pages) page_rest;
+  split_runs(low.key, length, key_rest);
+  if (!low.pages.empty()) split_runs(low.pages, length / options_.page_size, page_rest);
   up.key.assign(low.key.begin(), low.key.end());
   if (options_.bigram_keys) {  // the second token of its last unit is the first of what is below
     const TokenId next = key_rest.front().first;
@@ -303,21 +318,21 @@ RadixCache::NodeId RadixCache::split(NodeId lower, std::uint32_t length) {
   up.length = length;
   low.length -= length;
   up.lock_ref = low.lock_ref;
-  up.priority = low.priority;
-  up.hit_count = low.hit_count;
-  if (options_.split_keeps_creation_time) up.creation = low.creation;
+  if (has_standings_) {
+    standings_[upper].priority = standings_[lower].priority;
+    standings_[upper].hit_count = standings_[lower].hit_count;
+    if (options_.split_keeps_creation_time) standings_[upper].creation = standings_[lower].creation;
+  }
   up.extra_key = low.extra_key;
   // The new node takes the old one's place among its siblings.
   up.parent = low.parent;
   up.previous_sibling = low.previous_sibling;
   up.next_sibling = low.next_sibling;
-  Node& parent = nodes_[up.parent];
-  (up.previous_sibling == kNoNode ? parent.first_child : nodes_[up.previous_sibling].next_sibling) = upper;
-  (up.next_sibling == kNoNode ? parent.last_child : nodes_[up.next_sibling].previous_sibling) = upper;
-  up.first_child = up.last_child = lower;
-  ++up.generation;
+  link_to(lower) = upper;
+  link_back_to(lower) = upper;
+  up.first_child = low.previous_sibling = lower;
   low.parent = upper;
-  low.previous_sibling = low.next_sibling = kNoNode;
+  low.next_sibling = kNoNode;
   index(upper);
   index(lower);
   if (!components_.empty()) {
@@ -338,8 +353,8 @@ RadixCache::InsertResult RadixCache::insert(const TokenSequence& key, std::uint3
 void RadixCache::pass_through(Prefix path, std::int64_t priority, std::uint32_t counted_len) {
   for (; path.node != kRoot; path.node = nodes_[path.node].parent) {
     Node& node = nodes_[path.node];
-    node.priority = std::max(node.priority, priority);
-    if (path.length > counted_len) ++node.hit_count;
+    raise_priority(path.node, priority);
+    if (path.length > counted_len) count_use(path.node);
     path.length -= node.length;
   }
 }
@@ -356,7 +371,7 @@ RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std:
   NodeId node = known.node;
   std::uint32_t prefix_len = known.length;
   std::uint32_t revived = 0;  // tokens at its end that the device did not have any more
-  nodes_[kRoot].priority = std::max(nodes_[kRoot].priority, priority);
+  raise_priority(kRoot, priority);
   while (rest.left > 0) {
     const auto [child, common] = find_child(node, extra_key, rest);
     if (child == kNoNode) break;
@@ -368,12 +383,12 @@ RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std:
     } else {
       node = child;
     }
-    nodes_[node].priority = std::max(nodes_[node].priority, priority);
+    raise_priority(node, priority);
     if (window_ != nullptr) adopt_window(node, prefix_len - common, pages, given);
     if (host_ != nullptr) {
       revived += pass_host(node, prefix_len - common, pages, prefix_len > counted_len);
     } else if (prefix_len > counted_len) {
-      ++nodes_[node].hit_count;
+      count_use(node);
     }
   }
   if (!components_.empty()) {
@@ -397,7 +412,7 @@ RadixCache::InsertResult RadixCache::insert_units(const TokenSequence& key, std:
   if (window_ != nullptr) attach_window(leaf, prefix_len, given.window_evicted_len);
   // As in SGLang, by the length that the leaf has after it was cut at the window.
   const bool counts = prefix_len + nodes_[leaf].length > counted_len;
-  if (host_ == nullptr) nodes_[leaf].hit_count = counts ? 1 : 0;
+  if (host_ == nullptr && counts) count_use(leaf);
   if (!given.stays_locked) offer(leaf);
   if (host_ != nullptr && counts) count_hit(leaf);
   take_state(leaf, given.state);
@@ -411,7 +426,7 @@ RadixCache::NodeId RadixCache::new_leaf(NodeId parent, KeyView rest, std::int64_
   const NodeId leaf = new_node();
   Node& fresh = nodes_[leaf];
   fresh.length = rest.left;
-  fresh.priority = priority;
+  if (has_standings_) standings_[leaf].priority = priority;
   fresh.extra_key = extra_key;
   rest.left += overlap();  // tokens from here on
   while (rest.left > 0) {
@@ -464,14 +479,15 @@ void RadixCache::dec_lock_ref(NodeId id, const TreeLock& lock) {
   }
 }
 
-RadixCache::EvictionKey RadixCache::eviction_key(const Node& node) const {
+RadixCache::EvictionKey RadixCache::eviction_key(NodeId id) const {
+  const Node& node = nodes_[id];
   const auto access = static_cast<std::int64_t>(node.last_access);
-  const auto creation = static_cast<std::int64_t>(node.creation);
+  const auto creation = static_cast<std::int64_t>(has_standings_ ? standings_[id].creation : 0);
   switch (options_.policy) {
     case EvictionPolicy::kLru:
       return {access, 0};
     case EvictionPolicy::kLfu:
-      return {static_cast<std::int64_t>(node.hit_count), access};
+      return {static_cast<std::int64_t>(standings_[id].hit_count), access};
     case EvictionPolicy::kFifo:
       return {creation, 0};
     case EvictionPolicy::kMru:
@@ -479,9 +495,9 @@ RadixCache::EvictionKey RadixCache::eviction_key(const Node& node) const {
     case EvictionPolicy::kFilo:
       return {-creation, 0};
     case EvictionPolicy::kSlru:
-      return {node.hit_count >= kSlruProtectedHits ? 1 : 0, access};
+      return {standings_[id].hit_count >= kSlruProtectedHits ? 1 : 0, access};
     case EvictionPolicy::kPriority:
-      return {node.priority, access};
+      return {priority(id), access};
   }
   return {};
 }
@@ -502,7 +518,7 @@ void RadixCache::offer(NodeId id) {
     rebuild_heap();
     return;  // `id` is a leaf and is in it
   }
-  heap_.push_back({eviction_key(nodes_[id]), id, nodes_[id].life});
+  heap_.push_back({eviction_key(id), id});
   std::ranges::push_heap(heap_, std::ranges::greater(), &HeapEntry::key);
 }
 
@@ -510,7 +526,7 @@ void RadixCache::rebuild_heap() {
   heap_.clear();
   for (NodeId id = 1; id < nodes_.size(); ++id) {
     const Node& node = nodes_[id];
-    if (node.life != 0 && is_evictable_leaf(id)) heap_.push_back({eviction_key(node), id, node.life});
+    if (node.version != 0 && is_evictable_leaf(id)) heap_.push_back({eviction_key(id), id});
   }
   std::ranges::make_heap(heap_, std::ranges::greater(), &HeapEntry::key);
 }
@@ -524,9 +540,9 @@ std::uint64_t RadixCache::evict_leaves(std::uint64_t num_tokens) {
     const HeapEntry entry = heap_.back();
     heap_.pop_back();
     const Node& node = nodes_[entry.node];
-    if (node.life != entry.life || !is_evictable_leaf(entry.node)) continue;
-    if (eviction_key(node) != entry.key) {
-      if (eviction_key(node) > entry.key) offer(entry.node);
+    if (node.version == 0 || !is_evictable_leaf(entry.node)) continue;
+    if (eviction_key(entry.node) != entry.key) {
+      if (eviction_key(entry.node) > entry.key) offer(entry.node);
       continue;
     }
     if (host_ != nullptr) {
@@ -565,14 +581,12 @@ void RadixCache::unlink(NodeId id) {
   unindex(id);
   Node& node = nodes_[id];
   Node& up = nodes_[node.parent];
-  (node.previous_sibling == kNoNode ? up.first_child : nodes_[node.previous_sibling].next_sibling) =
-      node.next_sibling;
-  (node.next_sibling == kNoNode ? up.last_child : nodes_[node.next_sibling].previous_sibling) =
-      node.previous_sibling;
+  link_to(id) = node.next_sibling;
+  if (up.first_child != kNoNode) link_back_to(id) = node.previous_sibling;
   if (host_ != nullptr) host_->on_unlink(node.parent, id);
   // Touches of the leaf were touches of the whole path.
   if (components_.empty()) up.last_access = std::max(up.last_access, node.last_access);
-  node.life = 0;
+  node.version = 0;
   for (TreeComponent* component : components_) component->forget(id);
   free_nodes_.push_back(id);
 }
@@ -583,11 +597,10 @@ void RadixCache::check_invariants() const {
   const auto fail = [](NodeId id, const char* what) {
     throw std::logic_error(fmt::format("radix node {}: {}", id, what));
   };
-  // A leaf is evicted in its turn if the heap has an entry of its present life that is due no later.
+  // A leaf is evicted in its turn if the heap has an entry that is due no later.
   std::vector<bool> offered(nodes_.size(), false);
   for (const HeapEntry& entry : heap_) {
-    const Node& node = nodes_[entry.node];
-    if (node.life == entry.life && entry.key <= eviction_key(node)) offered[entry.node] = true;
+    if (nodes_[entry.node].version != 0 && entry.key <= eviction_key(entry.node)) offered[entry.node] = true;
   }
   std::uint64_t evictable = 0;
   std::uint64_t locked = 0;
@@ -600,13 +613,18 @@ void RadixCache::check_invariants() const {
     todo.pop_back();
     ++living;
     const Node& node = nodes_[id];
-    if (node.life == 0) fail(id, "is in the tree but free");
+    if (node.version == 0) fail(id, "is in the tree but free");
     std::uint64_t child_locks = 0;
+    NodeId before = node.first_child != kNoNode ? nodes_[node.first_child].previous_sibling : kNoNode;
     for (const NodeId child : children(id)) {
       if (nodes_[child].parent != id) fail(child, "does not know its parent");
+      if (nodes_[child].previous_sibling != before) fail(child, "does not know the sibling before it");
+      before = child;
       child_locks += nodes_[child].lock_ref;
       todo.push_back(child);
     }
+    if (node.first_child != kNoNode && nodes_[node.first_child].previous_sibling != before)
+      fail(id, "does not know its last child");
     if (id == kRoot) continue;
     if (node.lock_ref < child_locks) fail(id, "is locked less often than its children");
     std::uint64_t tokens = 0;

@@ -26,6 +26,7 @@
 // count.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -157,8 +158,8 @@ class RadixCache final : public PrefixCache, public Tree {
  private:
   template <typename Archive>
   void serialize(Archive& archive) {
-    archive(nodes_, free_nodes_, buckets_, heap_, evicts_, leaves_, clock_, lives_, evictable_size_,
-            protected_size_);
+    archive(nodes_, standings_, free_nodes_, buckets_, heap_, evicts_, leaves_, clock_, versions_,
+            evictable_size_, protected_size_);
     if (window_) archive(*window_);
     if (states_) archive(*states_);
     if (host_) archive(*host_, host_heap_);
@@ -191,29 +192,36 @@ class RadixCache final : public PrefixCache, public Tree {
   InsertResult insert_sequence(RequestState& req, const TokenSequence& tokens, std::uint32_t length,
                                bool chunked, bool stays_locked);
 
+  // There are millions: each byte counts.
   struct Node {
-    RunList<TokenRun> key;
-    RunList<PageRun> pages;
+    RunList<TokenRun, &TokenRun::length> key;
+    RunList<PageRun, &PageRun::count> pages;
+    std::uint64_t last_access = 0;
     std::uint32_t length = 0;  // tokens
     std::uint32_t lock_ref = 0;
     NodeId parent = kNoNode;
-    NodeId first_child = kNoNode, last_child = kNoNode;
-    NodeId next_sibling = kNoNode, previous_sibling = kNoNode;
-    NodeId next_in_bucket = kNoNode;  // chain of the child index
-    std::uint64_t hash = 0;           // of parent, namespace and first page
-    std::uint64_t last_access = 0;
-    std::uint64_t creation = 0;
-    std::uint64_t life = 0;        // unique per use of this slot; 0 = free
-    std::uint64_t generation = 0;  // children gained: losing one, or a split below, changes no match
-    std::int64_t priority = 0;
-    std::uint32_t hit_count = 0;
+    NodeId first_child = kNoNode;
+    NodeId next_sibling = kNoNode, previous_sibling = kNoNode;  // before the first is the last
+    NodeId next_in_bucket = kNoNode;                            // chain of the child index
+    std::uint32_t hash = 0;                                     // of parent, namespace and first page
+    // Another one whenever it gains a child (losing one, or a split below, changes no match) and for each use
+    // of this slot; no two nodes ever have the same; 0 = free.
+    std::uint32_t version = 0;
     std::uint32_t extra_key = 0;
 
     auto state() {
-      return std::tie(key, pages, length, lock_ref, parent, first_child, last_child, next_sibling,
-                      previous_sibling, next_in_bucket, hash, last_access, creation, life, generation,
-                      hit_count, priority, extra_key);
+      return std::tie(key, pages, last_access, length, lock_ref, parent, first_child, next_sibling,
+                      previous_sibling, next_in_bucket, hash, version, extra_key);
     }
+  };
+  static_assert(sizeof(Node) == 72);
+  // What some policies evict by, or copy to the host, of each node.
+  struct Standing {
+    std::uint64_t creation = 0;
+    std::int64_t priority = 0;
+    std::uint32_t hit_count = 0;
+
+    auto state() { return std::tie(creation, priority, hit_count); }
   };
   // A position in a key.
   struct KeyView {
@@ -235,12 +243,11 @@ class RadixCache final : public PrefixCache, public Tree {
   };
   struct HeapEntry {
     EvictionKey key;
-    NodeId node;
-    std::uint64_t life;
+    NodeId node;  // which may be another one by now, with another key
   };
 
   std::uint32_t align(std::uint32_t tokens) const { return tokens / options_.page_size * options_.page_size; }
-  std::uint64_t child_hash(NodeId parent, std::uint32_t extra_key, KeyView key) const;
+  std::uint32_t child_hash(NodeId parent, std::uint32_t extra_key, KeyView key) const;
   // The child that begins with the first page of `key`, and how many tokens of it `key` begins with.
   struct Child {
     NodeId id = kNoNode;
@@ -248,7 +255,7 @@ class RadixCache final : public PrefixCache, public Tree {
   };
   Child find_child(NodeId parent, std::uint32_t extra_key, const KeyView& key) const;
   // Whether some child of `parent` has this child_hash().
-  bool has_child(NodeId parent, std::uint64_t hash) const;
+  bool has_child(NodeId parent, std::uint32_t hash) const;
   std::uint32_t common_prefix(const Node& node, KeyView key) const;
   MatchResult walk(NodeId node, std::uint32_t matched, KeyView key, std::uint32_t extra_key);
   NodeId split(NodeId lower, std::uint32_t length);
@@ -288,7 +295,21 @@ class RadixCache final : public PrefixCache, public Tree {
   }
   bool is_evictable_leaf(NodeId id) const { return nodes_[id].lock_ref == 0 && is_leaf(id); }
   void touch(NodeId node, std::uint64_t time);
-  EvictionKey eviction_key(const Node& node) const;
+  EvictionKey eviction_key(NodeId node) const;
+  std::int64_t priority(NodeId node) const { return has_standings_ ? standings_[node].priority : 0; }
+  void raise_priority(NodeId node, std::int64_t to) {
+    if (has_standings_) standings_[node].priority = std::max(standings_[node].priority, to);
+  }
+  void count_use(NodeId node) {
+    if (has_standings_) ++standings_[node].hit_count;
+  }
+  std::uint32_t next_version() {
+    if (++versions_ == 0) ++versions_;
+    return versions_;
+  }
+  // The links along its siblings that lead to `node`, from before and from behind.
+  NodeId& link_to(NodeId node);
+  NodeId& link_back_to(NodeId node);
   void offer(NodeId node);
   void rebuild_heap();
 
@@ -296,7 +317,9 @@ class RadixCache final : public PrefixCache, public Tree {
   PageAllocator* allocator_;
   ReqToTokenPool* pool_;
   RequestPages request_pages_;
+  const bool has_standings_;  // the policy asks for them
   BlockList<Node> nodes_;
+  BlockList<Standing> standings_;
   std::vector<NodeId> free_nodes_;
   std::vector<NodeId> buckets_;  // the child index: by hash of parent, namespace and first page
   // Of evictable leaves, from the first eviction on; entries may be out of date.
@@ -304,7 +327,7 @@ class RadixCache final : public PrefixCache, public Tree {
   bool evicts_ = false;
   std::size_t leaves_ = 0;  // evictable ones
   std::uint64_t clock_ = 0;
-  std::uint64_t lives_ = 0;
+  std::uint32_t versions_ = 0;
   std::uint64_t evictable_size_ = 0;
   std::uint64_t protected_size_ = 0;
   WindowPages* window_pages_;

@@ -34,7 +34,7 @@ void RadixCache::count_hit(NodeId id) {
   const WritePolicy policy = options_.host.write_policy;
   if (policy == WritePolicy::kWriteBack) return;
   const std::uint64_t uses = policy == WritePolicy::kWriteThrough ? 1 : 2;
-  if (++nodes_[id].hit_count >= uses && !host_->has(id)) write_backup(id, /*write_back=*/false);
+  if (++standings_[id].hit_count >= uses && !host_->has(id)) write_backup(id, /*write_back=*/false);
 }
 
 // False where there is no room. Copies written through are a part of the tree from the root on.
@@ -110,13 +110,13 @@ void RadixCache::offer_host(NodeId id) {
   if (host_heap_.size() > 4 * nodes_.size() + 1024) {
     host_heap_.clear();
     for (NodeId node = 1; node < nodes_.size(); ++node) {
-      if (nodes_[node].life != 0 && host_->is_host_leaf(node))
-        host_heap_.push_back({eviction_key(nodes_[node]), node, nodes_[node].life});
+      if (nodes_[node].version != 0 && host_->is_host_leaf(node))
+        host_heap_.push_back({eviction_key(node), node});
     }
     std::ranges::make_heap(host_heap_, std::ranges::greater(), &HeapEntry::key);
     return;
   }
-  host_heap_.push_back({eviction_key(nodes_[id]), id, nodes_[id].life});
+  host_heap_.push_back({eviction_key(id), id});
   std::ranges::push_heap(host_heap_, std::ranges::greater(), &HeapEntry::key);
 }
 
@@ -129,9 +129,9 @@ std::uint64_t RadixCache::evict_host(std::uint64_t tokens) {
     const HeapEntry entry = host_heap_.back();
     host_heap_.pop_back();
     const NodeId id = entry.node;
-    if (nodes_[id].life != entry.life || !host_->is_host_leaf(id)) continue;
-    if (eviction_key(nodes_[id]) != entry.key) {
-      if (eviction_key(nodes_[id]) > entry.key) offer_host(id);
+    if (nodes_[id].version == 0 || !host_->is_host_leaf(id)) continue;
+    if (eviction_key(id) != entry.key) {
+      if (eviction_key(id) > entry.key) offer_host(id);
       continue;
     }
     if (host_->is_protected(id)) {
@@ -150,7 +150,7 @@ std::uint64_t RadixCache::evict_host(std::uint64_t tokens) {
 void RadixCache::clear() {
   for (NodeId id = 0; id < nodes_.size(); ++id) {
     const Node& node = nodes_[id];
-    if (node.life == 0) continue;
+    if (node.version == 0) continue;
     for (const PageRun& run : node.pages) allocator_->free(run);
   }
   reset();
@@ -227,7 +227,7 @@ std::uint32_t RadixCache::insert_host(NodeId node, const TokenSequence& key, std
     node = common < nodes_[child].length ? split(child, common) : child;
   }
   if (rest.left == 0) return known;
-  const NodeId leaf = new_leaf(node, rest, nodes_[node].priority, extra_key);
+  const NodeId leaf = new_leaf(node, rest, priority(node), extra_key);
   host_->on_link(node, leaf, /*on_device=*/false);
   host_->back_up(*this, leaf);
   offer_host(leaf);
