@@ -38,6 +38,11 @@ void add(CLI::App& command, bool compare, rank::MpiSession& session, Action& act
       [compare](FlagSet& flags, ServerArgs& args) { declare_server_flags(flags, args, compare); },
       [compare, &session](ServerArgs& args, FlagSet& flags) {
         args.given = flags.given();
+        if (args.gpu_hour_costs.size() > 1)
+          throw_user_error(
+              "--gpu-hour-cost: takes one value here; several types of GPU have theirs in their hardware "
+              "files, "
+              "as \"gpu_hour_cost\"");
         if (!args.router.fleet.empty()) {
           if (!flags.lists().empty())
             throw_user_error("{}: a list beside --fleet; compare fleets, or settings of one deployment",

@@ -50,6 +50,15 @@ void declare_output(FlagSet& flags, OutputArgs& args) {
   flags.add_value("--output-file", "FILE",
                   "appends a JSON line for each run, with the keys of SGLang's serving benchmark",
                   text(args.output_file));
+  flags.add_value("--gpu-hour-cost", "COST",
+                  "of one GPU for an hour, in any money: adds the cost of a million tokens and of a thousand "
+                  "requests; of `tpsim plan` one for each of --hardware (2.5,3.8,6), whose types of GPU it "
+                  "orders (default: \"gpu_hour_cost\" of the hardware file)",
+                  [&args](std::string_view flag, const std::string& value) {
+                    args.gpu_hour_costs.clear();
+                    for (const std::string& one : split_list(value))
+                      args.gpu_hour_costs.push_back(parse_real(flag, one, 0, false, 1e6, true));
+                  });
   declare_logging(flags, args);
   declare_invariants(flags, args);
   flags.add_value("--record-batches", "FILE", "receives the stream of batches, for `tpsim replay`",

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launch/cli/flag_set.h"
 
@@ -15,6 +16,7 @@ struct OutputArgs {
   std::uint64_t steps_every = 1;  // steps.csv holds every so many-th step; 0: there is none
   bool compress = false;          // CSV files
   std::string output_file;
+  std::vector<double> gpu_hour_costs;  // empty: those of hardware files
   std::string log_level = "warning";
   bool quiet = false;
   bool no_progress = false;

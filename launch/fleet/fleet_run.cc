@@ -126,6 +126,11 @@ proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& wo
   proto::RunReport report =
       compose_report(first.args, first.deployment, outline, scheduled, std::move(ranks), reach.of_member(0));
   describe(fleet, reach, report);
+  double gpu_hour = 0;
+  for (const FleetMember& member : fleet.members)
+    gpu_hour += member.count * member.deployment.ranks.num_ranks() *
+                gpu_hour_cost(member.args, member.deployment.hardware);
+  add_cost(gpu_hour, report);
   return report;
 }
 
@@ -198,6 +203,9 @@ int serve_fleets(const ServerArgs& args, bool compare, const std::vector<Fleet>&
     for (const FleetMember& member : fleet.members) check_workload(workload->outline(), member.deployment);
   ServerArgs written = args;  // for what the columns of records are
   written.disaggregation.pd_disaggregation = std::ranges::any_of(fleets, &Fleet::split);
+  for (const Fleet& fleet : fleets)
+    for (const FleetMember& member : fleet.members)
+      written.hicache.enable = written.hicache.enable || member.args.hicache.enable;
   ReportOutput output(written, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
   ResultFile results(args.output_file);
   PerfettoOutput perfetto(args);

@@ -82,15 +82,6 @@ void declare(FlagSet& flags, PlanArgs& args) {
       [&args](std::string_view flag, const std::string& value) {
         args.question.gpus = read_gpus(flag, value);
       });
-  flags.add_value(
-      "--gpu-hour-cost", "COST",
-      "of one GPU for an hour, in any money, for each of --hardware (2.5,3.8,6): adds the cost of a "
-      "million tokens, and orders types of GPU by it",
-      [&args](std::string_view flag, const std::string& value) {
-        args.question.gpu_hour_costs.clear();
-        for (const std::string& one : split_list(value))
-          args.question.gpu_hour_costs.push_back(parse_real(flag, one, 0, false, 1e6, true));
-      });
   flags.add_value("--write", "DIR",
                   "writes launch.sh, compose.yaml and kubernetes.yaml for the proposed setting; none of them "
                   "may be there",
@@ -131,7 +122,8 @@ void check(PlanArgs& args, const FlagSet& flags) {
   for (const std::string& hardware : args.hardware_list) {
     if (!hardware.empty()) rank::load_hardware(hardware);  // a name that is none is no type without a plan
   }
-  const std::size_t costs = args.question.gpu_hour_costs.size();
+  args.question.gpu_hour_costs = args.gpu_hour_costs;
+  const std::size_t costs = args.gpu_hour_costs.size();
   if (costs > 0 && costs != args.hardware_list.size())
     throw_user_error("--gpu-hour-cost: has {} for {} of --hardware ({}); give one for each, in that order",
                      costs, args.hardware_list.size(), fmt::join(args.hardware_list, ","));
@@ -257,6 +249,12 @@ GpuPlan plan_gpu(PlanArgs& args, const FlagSet& flags, std::optional<double> cos
   return plan;
 }
 
+// What a hardware file says of its cost.
+std::optional<double> cost_of_file(const std::string& hardware) {
+  const double cost = hardware.empty() ? 0 : rank::load_hardware(hardware).gpu_hour_cost();
+  return cost > 0 ? std::optional(cost) : std::nullopt;
+}
+
 // Of each type of GPU, best first; those without go to `refusals`. Throws UserError where none has a plan.
 std::vector<GpuPlan> plan_all(PlanArgs& args, const FlagSet& flags, const PlanCrew& crew,
                               std::vector<GpuRefusal>& refusals) {
@@ -265,7 +263,7 @@ std::vector<GpuPlan> plan_all(PlanArgs& args, const FlagSet& flags, const PlanCr
   for (std::size_t i = 0; i < args.hardware_list.size(); ++i) {
     flags.set("--hardware", args.hardware_list[i]);
     const std::vector<double>& costs = args.question.gpu_hour_costs;
-    const std::optional<double> cost = costs.empty() ? std::nullopt : std::optional(costs[i]);
+    const std::optional<double> cost = costs.empty() ? cost_of_file(args.hardware_list[i]) : costs[i];
     if (args.hardware_list.size() == 1) {
       plans.push_back(plan_gpu(args, flags, cost, crew));
       break;

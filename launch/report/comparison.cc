@@ -108,6 +108,10 @@ std::uint32_t num_gpus(const proto::RunReport& run) {
   // Servers that prefill and servers that decode may be of different sizes.
   if (run.replicas_size() > 0 && !run.replicas(0).role().empty() && run.ranks_size() > 0)
     return static_cast<std::uint32_t>(run.ranks_size());
+  // So may those of a fleet.
+  std::uint32_t gpus = 0;
+  for (const proto::ReplicaReport& replica : run.replicas()) gpus += replica.gpus();
+  if (gpus > 0) return gpus;
   const auto replicas = static_cast<std::uint32_t>(std::max(1, run.replicas_size()));
   return run.tp_size() * (run.has_pp_size() ? run.pp_size() : 1) * replicas;
 }
@@ -150,7 +154,8 @@ std::string hit_rate_line(const proto::ComparisonReport& report) {
 }
 
 std::vector<std::string> less_wanted_columns() {
-  return {"retracted", "KV peak %", "ITL p99", "input tok/s", "hit %", "p99", "p99", "tok/s/GPU"};
+  return {"retracted", "KV peak %", "ITL p99",     "input tok/s", "hit %",
+          "p99",       "p99",       "cost/1k req", "req/s/GPU",   "tok/s/GPU"};
 }
 
 bool is_best(const proto::ComparisonReport& report, const proto::RunReport& run) {

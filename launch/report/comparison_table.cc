@@ -325,6 +325,10 @@ std::string run_summary(const proto::RunReport& r) {
     line("", std::string(kOfTheLoad));
   }
   if (r.has_overload()) line("Overload:", r.overload().message());
+  if (r.has_cost())
+    line("Cost:", fmt::format("{} ({} a million tokens, {} a thousand requests)", format_figure(r.cost()),
+                              format_figure(r.cost_per_million_tokens()),
+                              format_figure(r.cost_per_thousand_requests())));
   line("Input token throughput (tok/s):", format_figure(r.input_throughput()));
   line("Output token throughput (tok/s):", format_figure(r.output_throughput()));
   line("Total token throughput (tok/s):", format_figure(r.total_throughput()));

@@ -56,7 +56,9 @@ std::string settings_table(const proto::ComparisonReport& report, bool all, bool
   head.emplace_back("req/s");
   append(head, goodput_heads(report));
   head.emplace_back("tok/s");
-  if (per_gpu) head.emplace_back("tok/s/GPU");
+  if (per_gpu) append(head, {"tok/s/GPU", "req/s/GPU"});
+  const bool costs = std::ranges::any_of(report.runs(), &proto::RunReport::has_cost);
+  if (costs) append(head, {"cost/M tok", "cost/1k req"});
   append(head, {"TTFT ms", "p99", "TPOT ms", "p99", "latency s", "hit %", "KV peak %", "retracted"});
   table.rows.push_back(std::move(head));
   for (const proto::RunReport& run : report.runs()) {
@@ -66,7 +68,12 @@ std::string settings_table(const proto::ComparisonReport& report, bool all, bool
     row.push_back(format_figure(run.request_throughput()));
     append(row, goodput_cells(report, run));
     row.push_back(format_figure(run.total_throughput()));
-    if (per_gpu) row.push_back(format_figure(run.total_throughput() / num_gpus(run)));
+    if (per_gpu)
+      append(row, {format_figure(run.total_throughput() / num_gpus(run)),
+                   format_figure(run.request_throughput() / num_gpus(run))});
+    if (costs)
+      append(row,
+             {format_figure(run.cost_per_million_tokens()), format_figure(run.cost_per_thousand_requests())});
     append(row, {format_figure(run.mean_ttft_ms()), format_figure(run.p99_ttft_ms()),
                  format_figure(run.mean_tpot_ms()), format_figure(run.p99_tpot_ms()),
                  format_figure(run.mean_e2e_latency_ms() / 1e3), hit_rate_cell(run),
@@ -194,6 +201,9 @@ std::string sweep_csv(const proto::ComparisonReport& report) {
                         name == "max_goodput_rate";
     if (number && name != "version") figures.push_back(name);
   }
+  if (std::ranges::any_of(report.runs(), &proto::RunReport::has_cost))
+    for (const char* of : {"cost", "cost_per_million_tokens", "cost_per_thousand_requests"})
+      figures.emplace_back(of);
   std::string out;
   for (const proto::SweepAxis& axis : report.sweep().axes()) out += axis.flag() + ",";
   out += fmt::format("backend,best,pareto,not_possible,{}\n", fmt::join(figures, ","));
@@ -204,7 +214,7 @@ std::string sweep_csv(const proto::ComparisonReport& report) {
   for (const proto::RunReport& run : report.runs()) {
     axes(run.settings());
     out += fmt::format("{},{},{},", run.backend(), is_best(report, run), run.pareto());
-    const nlohmann::ordered_json json = to_json(run);
+    nlohmann::ordered_json json = to_json(run);
     for (const std::string& name : figures)
       out += fmt::format(",{}", json[name].is_number() ? json[name].dump() : "");
     out += "\n";

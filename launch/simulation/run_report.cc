@@ -160,6 +160,23 @@ proto::LoadTraits traits_of(const ServerArgs& args, const Deployment& deployment
   return traits;
 }
 
+double gpu_hour_cost(const OutputArgs& args, const proto::HardwareProfile& hardware) {
+  return args.gpu_hour_costs.empty() ? hardware.gpu_hour_cost() : args.gpu_hour_costs.front();
+}
+
+void add_cost(double gpu_hour, proto::RunReport& report) {
+  if (gpu_hour <= 0) return;
+  double seconds = report.duration();
+  if (const double gpus = report.ranks_size(); report.has_elasticity() && gpus > 0)
+    seconds = report.elasticity().gpu_seconds() / gpus;
+  const double cost = gpu_hour * seconds / 3600;
+  report.set_cost(cost);
+  const auto tokens = static_cast<double>(report.total_input_tokens() + report.total_output_tokens());
+  if (tokens > 0) report.set_cost_per_million_tokens(cost / tokens * 1e6);
+  if (report.completed() > 0)
+    report.set_cost_per_thousand_requests(cost / static_cast<double>(report.completed()) * 1e3);
+}
+
 proto::RunReport compose_report(const ServerArgs& args, const Deployment& deployment,
                                 const scheduler::WorkloadOutline& workload, const proto::RunReport& scheduled,
                                 std::vector<proto::RankReport> ranks, const Reach& reach) {
@@ -175,6 +192,12 @@ proto::RunReport compose_report(const ServerArgs& args, const Deployment& deploy
   finish_image_report(deployment.parallel.layout.dp_size * deployment.replicas(), report);
   write_speculation_shares(report);
   if (args.numeric()) return report;
+  double gpu_hour = report.ranks_size() * gpu_hour_cost(args, deployment.hardware);
+  if (const auto& decode = deployment.disaggregation.decode_side) {
+    const std::uint32_t gpus = deployment.disaggregation.decode * decode->ranks.num_ranks();
+    gpu_hour += gpus * (gpu_hour_cost(args, decode->hardware) - gpu_hour_cost(args, deployment.hardware));
+  }
+  add_cost(gpu_hour, report);
   for (proto::Extrapolation& beyond : reach.extrapolations(deployment.header))
     *report.add_extrapolations() = std::move(beyond);
   const proto::LoadTraits traits = traits_of(args, deployment, workload, report);

@@ -10,6 +10,7 @@
 #include "launch/flags/server_args.h"
 #include "launch/simulation/goodput_search.h"
 #include "launch/simulation/reach.h"
+#include "proto/hardware.pb.h"
 #include "proto/report.pb.h"
 #include "rank/config/model_config.h"
 #include "scheduler/workload/workload.h"
@@ -28,6 +29,12 @@ void add_window_bytes(std::span<const Deployment* const> replicas, const proto::
 proto::RunReport compose_report(const ServerArgs& args, const Deployment& deployment,
                                 const scheduler::WorkloadOutline& workload, const proto::RunReport& scheduled,
                                 std::vector<proto::RankReport> ranks, const Reach& reach);
+
+// `gpu_hour`: of all its GPUs together, for an hour; 0: nobody said. Replicas that came and went count for
+// the time in which they had their GPUs.
+void add_cost(double gpu_hour, proto::RunReport& report);
+// Of one of its GPUs: --gpu-hour-cost, or what its hardware file says; 0: nobody does.
+double gpu_hour_cost(const OutputArgs& args, const proto::HardwareProfile& hardware);
 
 // SGLang's class of the model without what all such names end with: "Llama", "Qwen3Moe", "DeepseekV32".
 std::string family_of(const rank::ModelConfig& model);

@@ -50,6 +50,7 @@ constexpr Constant kConstants[] = {
     {"l2_bytes", 1e3, 1e11, "bytes", Constant::kZeroOrMore},
     {"link_bandwidth", 1e6, 1e15, "bytes per second", Constant::kRequired},
     {"gpus_per_node", 1, 1024, "that are joined at link_bandwidth", Constant::kZeroOrMore},
+    {"gpu_hour_cost", 1e-6, 1e6, "money of one GPU for an hour", Constant::kZeroOrMore},
     {"kernel_launch_seconds", 0, 1, "seconds", Constant::kRequired},
     {"graph_replay_seconds", 0, 1, "seconds", Constant::kRequired},
     {"graph_kernel_gap_seconds", 0, 1, "seconds", Constant::kRequired},
