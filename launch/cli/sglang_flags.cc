@@ -88,6 +88,10 @@ std::optional<SglangFlag> find_sglang_flag(std::string_view name, SglangProgram 
       }
     }
   }
+  // sglang_router.launch_server starts both.
+  constexpr std::string_view kRouters = "router-";
+  if (program == SglangProgram::kServer && name.starts_with(kRouters))
+    return find_sglang_flag(name.substr(kRouters.size()), SglangProgram::kRouter);
   return std::nullopt;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "launch/cli/sglang_flags.h"
 #include "proto/base/error.h"
 
 namespace tpsim::launch {
@@ -16,7 +17,7 @@ bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 |
 
 // What the environment says of the variable, $NAME or ${NAME}, at `at`, which is moved to its last character;
 // nothing where there is none.
-std::optional<std::string_view> variable(std::string_view command, std::size_t& at) {
+std::optional<std::string> variable(std::string_view command, std::size_t& at) {
   const bool braced = at + 1 < command.size() && command[at + 1] == '{';
   const std::size_t begin = at + (braced ? 2 : 1);
   std::size_t end = begin;
@@ -24,10 +25,36 @@ std::optional<std::string_view> variable(std::string_view command, std::size_t& 
   if (end == begin) return std::nullopt;
   const std::string name(command.substr(begin, end - begin));
   const char* const value = std::getenv(name.c_str());
-  if (value == nullptr)
-    throw_user_error("${}: is not set; export it, or write its value into the launch line", name);
   at = braced && end < command.size() && command[end] == '}' ? end : end - 1;
-  return value;
+  return value == nullptr ? kUnsetVariable + name : value;
+}
+
+// Whether the value of a flag changes nothing, so that a documentation's ${local_ip} will do.
+bool means_nothing(std::string_view flag) {
+  if (!flag.starts_with("--")) return false;
+  const std::string_view name = flag.substr(2, flag.find('=') - 2);
+  for (const SglangProgram program : {SglangProgram::kServer, SglangProgram::kRouter}) {
+    const std::optional<SglangFlag> known = find_sglang_flag(name, program);
+    if (known && known->verdict == SglangFlag::Verdict::kIgnored) return true;
+  }
+  return name == "disaggregation-ib-device";  // that there is one, not which
+}
+
+void check_unset(std::vector<std::string>& words) {
+  std::string_view flag;
+  for (std::string& word : words) {
+    if (word.starts_with("--")) flag = word;
+    const std::size_t at = word.find(kUnsetVariable);
+    if (at == std::string::npos) continue;
+    if (!means_nothing(flag)) {
+      const std::size_t end =
+          std::ranges::find_if_not(word.begin() + static_cast<std::ptrdiff_t>(at) + 1, word.end(), is_name) -
+          word.begin();
+      throw_user_error("${}: is not set; export it, or write its value into the launch line",
+                       word.substr(at + 1, end - at - 1));
+    }
+    std::ranges::replace(word, kUnsetVariable, '$');
+  }
 }
 
 }  // namespace
@@ -103,6 +130,7 @@ bool drop_program(std::vector<std::string>& words) {
 std::vector<std::string> launch_flags(std::string_view line) {
   std::vector<std::string> words = shell_words(line, /*script=*/true);
   drop_program(words);
+  check_unset(words);
   return words;
 }
 

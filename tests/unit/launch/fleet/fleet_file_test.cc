@@ -64,6 +64,8 @@ TEST(FleetFile, WordsAreAShells) {
             (Words{"--served-model-name", "serve", "--tp", "2"}));
   EXPECT_EQ(flags(R"(--a "it's $TPSIM_FLEET_TWO" --b 'no $X' \$Y ${TPSIM_FLEET_TWO}x)"),
             (Words{"--a", "it's --tp 2", "--b", "no $X", "$Y", "--tp", "2x"}));
+  EXPECT_EQ(flags("--host ${TPSIM_NEVER_SET} --dist-init-addr $TPSIM_NEVER_SET:5000 --tp 2"),
+            (Words{"--host", "$TPSIM_NEVER_SET", "--dist-init-addr", "$TPSIM_NEVER_SET:5000", "--tp", "2"}));
 }
 
 TEST(FleetFile, JsonIsReadToo) {
@@ -94,6 +96,9 @@ TEST(FleetFile, EachMistakeNamesLineAndKey) {
   EXPECT_NE(complaint("workers:\n  - {hardware: b200, args: \"'x\"}\n").find("not closed"),
             std::string::npos);
   EXPECT_NE(complaint("workers:\n  - {hardware: b200, args: $TPSIM_NEVER_SET}\n")
+                .find("$TPSIM_NEVER_SET: is not set"),
+            std::string::npos);
+  EXPECT_NE(complaint("workers:\n  - {hardware: b200, args: \"--tp ${TPSIM_NEVER_SET}\"}\n")
                 .find("$TPSIM_NEVER_SET: is not set"),
             std::string::npos);
   EXPECT_NE(
