@@ -236,6 +236,20 @@ std::uint32_t RadixCache::common_prefix(const Node& node, KeyView key) const {
   return whole_pages(common);
 }
 
+bool RadixCache::is_path(NodeId node, std::uint32_t length, const TokenSequence& key,
+                         std::uint32_t extra_key) const {
+  if (node >= nodes_.size() || nodes_[node].version == 0) return false;
+  for (; node != kRoot; node = nodes_[node].parent) {
+    const Node& here = nodes_[node];
+    if (here.extra_key != extra_key || here.length > length) return false;
+    length -= here.length;
+    KeyView part{key.runs(), 0, 0, here.length};
+    part.skip(length);
+    if (common_prefix(here, part) != here.length) return false;
+  }
+  return length == 0;
+}
+
 RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::uint32_t limit,
                                                  std::uint32_t extra_key) {
   MatchCursor unused;
@@ -246,8 +260,10 @@ RadixCache::MatchResult RadixCache::match_prefix(const TokenSequence& key, std::
                                                  std::uint32_t extra_key, MatchCursor& cursor) {
   limit = whole_pages(std::min(limit, static_cast<std::uint32_t>(key.size())));
   if (limit == 0) return {};
-  // Where the node has gained children, or is another one, from the root on.
-  if (cursor.node != kRoot && (cursor.node >= nodes_.size() || nodes_[cursor.node].version != cursor.version))
+  // The node may have gained children, or be another one.
+  if (cursor.node != kRoot &&
+      (cursor.node >= nodes_.size() || nodes_[cursor.node].version != cursor.version) &&
+      !is_path(cursor.node, cursor.matched_tokens, key, extra_key))
     cursor = {};
   MatchResult result{cursor.matched_tokens, cursor.node};
   const std::uint64_t access_time = ++clock_;

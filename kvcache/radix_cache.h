@@ -254,6 +254,8 @@ class RadixCache final : public PrefixCache, public Tree {
     std::uint32_t common = 0;
   };
   Child find_child(NodeId parent, std::uint32_t extra_key, const KeyView& key) const;
+  // Whether the first `length` units of `key` are those from the root to the end of `node`.
+  bool is_path(NodeId node, std::uint32_t length, const TokenSequence& key, std::uint32_t extra_key) const;
   // Whether some child of `parent` has this child_hash().
   bool has_child(NodeId parent, std::uint32_t hash) const;
   std::uint32_t common_prefix(const Node& node, KeyView key) const;

@@ -245,7 +245,7 @@ void SummaryBitset::grow(std::size_t words) {
   constexpr std::size_t kFewest = 1024;
   const std::size_t all = (std::size_t{size_} + 63) / 64;
   const std::size_t before = words_.size();
-  words_.resize(std::min(all, std::max(2 * words, kFewest)));
+  words_.resize(std::min(all, std::max(words + words / 2, kFewest)));
   for (std::size_t i = before; i < words_.size(); ++i) words_[i] = untouched(static_cast<std::uint32_t>(i));
   summary_.clear();
   do {

@@ -97,7 +97,7 @@ class SummaryBitset {
   // Notes in the levels above that words have members now, or have none. REQUIRES: as set_words().
   void summarize(std::uint32_t word, std::uint32_t count, bool has_members);
   std::uint64_t take_untouched(std::uint32_t i);
-  // Makes room for `words` words, and for as many again: what is allocated goes round the pool.
+  // Makes room for `words` words, and for half as many again: what is allocated goes round the pool.
   void grow(std::size_t words);
 
   std::uint32_t size_;
