@@ -36,7 +36,12 @@ struct PriorityConfig {
 };
 
 // SGLang's --load-balance-method: which data-parallel rank a request is dispatched to.
-enum class LoadBalanceMethod : std::uint8_t { kRoundRobin, kTotalRequests, kTotalTokens };
+enum class LoadBalanceMethod : std::uint8_t {
+  kRoundRobin,
+  kTotalRequests,
+  kTotalTokens,
+  kFollowBootstrapRoom  // of servers that prefill: drawn for each request
+};
 
 // SGLang's --dp-size with --enable-dp-attention.
 struct DataParallelConfig {

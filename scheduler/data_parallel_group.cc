@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "proto/base/random.h"
 #include "proto/versions.h"
 
 namespace tpsim::scheduler {
@@ -36,8 +37,11 @@ DataParallelGroup::DataParallelGroup(const SchedulerConfig& config, const Schedu
 
 // SGLang's load-balance methods (managers/data_parallel_controller.py). Its loads are snapshots that the
 // schedulers publish, plus what was dispatched since; here they are what the schedulers hold.
-std::size_t DataParallelGroup::dispatch() {
+std::size_t DataParallelGroup::dispatch(std::uint64_t id) {
   if (ranks_.size() == 1) return 0;
+  // A request's bootstrap room, drawn by the router.
+  if (config_.data_parallel.load_balance == LoadBalanceMethod::kFollowBootstrapRoom)
+    return mix64(id) % ranks_.size();
   if (config_.data_parallel.load_balance == LoadBalanceMethod::kRoundRobin)
     return std::exchange(next_rank_, (next_rank_ + 1) % ranks_.size());
   const bool by_tokens = config_.data_parallel.load_balance == LoadBalanceMethod::kTotalTokens;
@@ -66,9 +70,37 @@ DataParallelGroup::Load DataParallelGroup::load() const {
 }
 
 void DataParallelGroup::add_request(std::uint64_t id, RequestPtr source, double now) {
-  Rank& rank = ranks_[dispatch()];
+  Rank& rank = ranks_[dispatch(id)];
   ++rank.requests;
   rank.scheduler->add_request(id, std::move(source), now);
+  if (const auto early = early_pages_.extract(id)) rank.scheduler->on_pages(id, early.mapped());
+}
+
+std::size_t DataParallelGroup::rank_of(std::uint64_t id) const {
+  std::size_t rank = ranks_.size() - 1;
+  while (rank > 0 && !ranks_[rank].scheduler->serves(id)) --rank;
+  return rank;
+}
+
+void DataParallelGroup::on_pages(std::uint64_t id, double time) {
+  const auto waits = [&](Rank& rank) { return rank.scheduler->on_pages(id, time); };
+  if (std::ranges::none_of(ranks_, waits)) early_pages_[id] = time;
+}
+
+void DataParallelGroup::on_kv(std::uint64_t id, double time, const KvTransfer& prefilled) {
+  for (Rank& rank : ranks_) rank.scheduler->on_kv(id, time, prefilled);
+}
+
+void DataParallelGroup::on_prefill_refused(std::uint64_t id) {
+  for (Rank& rank : ranks_) rank.scheduler->on_prefill_refused(id);
+}
+
+void DataParallelGroup::process_inflight_queue(double now, PassResult& result) {
+  for (Rank& rank : ranks_) rank.scheduler->process_inflight_queue(now, result);
+}
+
+void DataParallelGroup::process_batch_result_prebuilt(double now, PassResult& result) {
+  for (Rank& rank : ranks_) rank.scheduler->process_batch_result_prebuilt(now, result);
 }
 
 bool DataParallelGroup::serves(std::uint64_t id) const {

@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "proto/forward.pb.h"
@@ -60,6 +61,18 @@ class DataParallelGroup {
 
   // Dispatches a request that arrives.
   void add_request(std::uint64_t id, RequestPtr source, double now);
+  // The rank that has it, 0 where none does.
+  std::size_t rank_of(std::uint64_t id) const;
+  // As Scheduler's, where prefill and decode are split. Pages may be there before their request is.
+  const char* refusal(const WorkloadRequest& source) const {
+    return ranks_.front().scheduler->refusal(source);
+  }
+  void on_pages(std::uint64_t id, double time);
+  void forget_pages(std::uint64_t id) { early_pages_.erase(id); }
+  void on_kv(std::uint64_t id, double time, const KvTransfer& prefilled);
+  void on_prefill_refused(std::uint64_t id);
+  void process_inflight_queue(double now, PassResult& result);
+  void process_batch_result_prebuilt(double now, PassResult& result);
   // As Scheduler::serves() and cancel(), of the rank that has it.
   bool serves(std::uint64_t id) const;
   bool cancel(std::uint64_t id, std::uint32_t micro_batch = 0);
@@ -139,7 +152,7 @@ class DataParallelGroup {
   };
 
   static Load load_of(const Rank& rank);
-  std::size_t dispatch();
+  std::size_t dispatch(std::uint64_t id);
   void synchronise(LockstepBatch& batch);
   void account(const LockstepBatch& batch);
 
@@ -147,6 +160,7 @@ class DataParallelGroup {
   const bool prefills_apart_;
   std::vector<Rank> ranks_;
   std::size_t next_rank_ = 0;  // round robin
+  std::unordered_map<std::uint64_t, double> early_pages_;
   std::vector<LockstepBatch> batches_;
   std::size_t next_batch_ = 0;
 };

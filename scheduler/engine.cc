@@ -51,6 +51,7 @@ FleetRun::FleetRun(const Fleet& fleet, const LoadConfig& load, const StreamedWor
     std::vector<ReplicaStart> starts;
     for (const FleetServer& server : fleet.servers) starts.push_back(server.start);
     elastic_.emplace(load.elastic, starts);
+    if (load.elastic.admission.capacity > 0) admission_.emplace(load.elastic.admission);
   }
   for (const auto& worker : workers_) {
     if (!mine(worker->number)) continue;
@@ -61,7 +62,7 @@ FleetRun::FleetRun(const Fleet& fleet, const LoadConfig& load, const StreamedWor
   if (fleet.decode.empty()) return;
   decoders_.emplace(*this, load.decode_router, servers_.size,
                     static_cast<std::uint32_t>(fleet.decode.size()));
-  pairs_.emplace(fleet.link, servers_.size, decoders_->size);
+  pairs_.emplace(fleet.link, fleet.servers, fleet.decode);
 }
 
 proto::RunReport FleetRun::run() {
@@ -124,7 +125,7 @@ void FleetRun::on_finished(const RequestRecord& of_server, const char* because) 
   if (elastic()) record.arrival_time = flights_.at(record.id).first.time;
   if (records()) recorder_.on_finished(record);
   if (!elastic()) return;
-  flights_.erase(record.id);
+  land(record.id, record.finish_time);
   if (record.state == RequestState::kCompleted) {
     elastic_->on_success(worker, record.finish_time);
     elastic_->on_answer(worker, record.finish_time, offer_.goodput.needed_by(record));
@@ -134,7 +135,7 @@ void FleetRun::on_finished(const RequestRecord& of_server, const char* because) 
 
 void FleetRun::send(const RequestSource::Sent& sent) {
   if (elastic()) {
-    attempt(flights_.add(sent), sent.time);
+    admit(flights_.add(sent), sent.time);
     return;
   }
   if (elastic_) elastic_->look_for_available(0);
@@ -192,7 +193,11 @@ void FleetRun::serve(RequestSource& source, std::uint64_t& early) {
     }
     last_event_ = next;
     if (flights_.next_time() == next) {
-      attempt(flights_.pop(), next);
+      Flights::Flight& flight = flights_.pop();
+      if (flight.admitted)
+        attempt(flight, next);
+      else
+        refuse(flight, next);
     } else if (source.next_time() <= due_.time()) {
       const RequestSource::Sent sent = source.pop();
       early += sent.early ? 1 : 0;

@@ -22,8 +22,8 @@ struct FleetServer {
 // Servers, and what lies between them. In reports and records they are numbered, `decode` after `servers`.
 struct Fleet {
   std::vector<FleetServer> servers;  // that serve requests, or, where `decode` has some, prefill them
-  // That go on with them; all with config.disaggregation of their mode, one data-parallel rank and pipeline
-  // stage, equal page sizes, and a pool of KV alone.
+  // That go on with them; all with config.disaggregation of their mode, one pipeline stage, equal page sizes,
+  // and a pool of KV alone.
   std::vector<FleetServer> decode;
   KvLinkConfig link;  // from each of the ones to each of the others
   // That run them: what lies between two looks of the router at its replicas they do side by side. The report

@@ -157,11 +157,17 @@ class FleetRun final : ElasticServers, RunListener {
   // Whether replicas may die, come and go now.
   bool elastic() const { return elastic_.has_value() && !recorder_.warming_up(); }
 
+  // At `now` the router lets a request through, has it wait, or refuses it.
+  void admit(Flights::Flight& flight, double now);
+  void refuse(Flights::Flight& flight, double now);
+  // The request is over, at `time`: others may be let through.
+  void land(std::uint64_t id, double time);
   // The router tries to send a request at `now`.
   void attempt(Flights::Flight& flight, double now);
   void try_again(Flights::Flight& flight, double now);
   // Its client gets an error.
   void lose(const Req& req, double time, bool begun);
+  void fail(const Req& req, double time);
   // The round that was under way is the last. An answer that had begun for its client is lost, other requests
   // are tried again.
   void on_death(std::uint32_t worker, double time) override;
@@ -260,6 +266,7 @@ class FleetRun final : ElasticServers, RunListener {
   bool asked_ = false;              // to stop, in this process of several
   std::optional<Elastic> elastic_;  // where replicas die, come and go
   Flights flights_;                 // then
+  std::optional<Admission> admission_;
   double last_event_ = 0;
   std::uint64_t early_turns_ = 0;
   bool stopped_ = false;

@@ -8,6 +8,34 @@
 
 namespace tpsim::scheduler {
 
+void FleetRun::admit(Flights::Flight& flight, double now) {
+  flight.admitted = !admission_ || admission_->take(now);
+  if (flight.admitted) {
+    attempt(flight, now);
+  } else if (const std::optional<Admission::Wait> wait = admission_->wait(flight.first.id, now)) {
+    flight.admitted = wait->passes;
+    flights_.wait_until(wait->until, flight.first.id);
+  } else {
+    refuse(flight, now);
+  }
+}
+
+void FleetRun::refuse(Flights::Flight& flight, double now) {
+  admission_->give_up(flight.first.id);
+  elastic_->on_refused();
+  fail(unserved(flight.first), now);
+}
+
+void FleetRun::land(std::uint64_t id, double time) {
+  const bool admitted = flights_.at(id).admitted;
+  flights_.erase(id);
+  if (!admission_ || !admitted) return;
+  if (const std::optional<std::uint64_t> next = admission_->give_back(time)) {
+    flights_.at(*next).admitted = true;
+    flights_.wait_until(time, *next);
+  }
+}
+
 void FleetRun::attempt(Flights::Flight& flight, double now) {
   RequestSource::Sent sent = flight.first;
   sent.time = now;
@@ -36,12 +64,16 @@ void FleetRun::try_again(Flights::Flight& flight, double now) {
 }
 
 void FleetRun::lose(const Req& req, double time, bool begun) {
-  const Flights::Flight flight = flights_.at(req.id);
-  flights_.erase(req.id);
   elastic_->on_lost(begun);
-  if (begun) elastic_->on_answer(flight.replica, time, std::numeric_limits<double>::infinity());
+  if (begun) elastic_->on_answer(flights_.at(req.id).replica, time, std::numeric_limits<double>::infinity());
+  fail(req, time);
+}
+
+void FleetRun::fail(const Req& req, double time) {
+  const Flights::Flight& flight = flights_.at(req.id);
   RequestRecord record = record_of(req, RequestState::kFailed, time, flight.replica);
   record.arrival_time = flight.first.time;
+  land(req.id, time);
   recorder_.on_finished(record);
   source_->on_finished(req.id, time);
 }

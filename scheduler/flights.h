@@ -11,7 +11,7 @@
 
 namespace tpsim::scheduler {
 
-// Each is with a replica, or waits to be tried again.
+// Each is with a replica, or waits: to be let through, or to be tried again.
 class Flights {
  public:
   struct Flight {
@@ -19,6 +19,8 @@ class Flights {
     std::uint32_t replica = 0;  // tried last
     std::uint32_t failed = 0;   // attempts
     bool waits = false;
+    bool admitted = false;                                      // by the router's limits, or there are none
+    std::multimap<double, std::uint64_t>::iterator place = {};  // where it waits
   };
 
   Flight& add(const RequestSource::Sent& sent) { return flights_[sent.id] = {.first = sent}; }
@@ -27,8 +29,10 @@ class Flights {
   void erase(std::uint64_t id) { flights_.erase(id); }
 
   void wait_until(double time, std::uint64_t id) {
-    at(id).waits = true;
-    waiting_.emplace(time, id);
+    Flight& flight = at(id);
+    if (flight.waits) waiting_.erase(flight.place);
+    flight.waits = true;
+    flight.place = waiting_.emplace(time, id);
   }
   // When one is tried again; RequestSource::kNever where none waits.
   double next_time() const { return waiting_.empty() ? RequestSource::kNever : waiting_.begin()->first; }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "scheduler/disaggregation/kv_link.h"
 #include "scheduler/disaggregation/queues.h"
+#include "scheduler/fleet.h"
 #include "scheduler/replica.h"
 
 namespace tpsim::scheduler {
@@ -21,8 +23,9 @@ struct Split {
 
 class Pairs {
  public:
-  Pairs(const KvLinkConfig& link, std::uint32_t prefill, std::uint32_t decode)
-      : links_(link, prefill, decode), prefill_(prefill) {}
+  // Of servers that prefill, and of those that decode; of either all alike. Each data-parallel rank has GPUs,
+  // and so wires, of its own.
+  Pairs(const KvLinkConfig& link, std::span<const FleetServer> prefill, std::span<const FleetServer> decode);
 
   // Tells `prefill` and `decode`, the servers of `split`, what `message` says; either may have left the
   // request alone meanwhile. Returns when what is sent is there (seconds), of kPages when the other side
@@ -32,7 +35,8 @@ class Pairs {
 
  private:
   KvLinks links_;
-  std::uint32_t prefill_;  // servers
+  std::uint32_t prefill_;                       // servers
+  std::uint32_t prefill_ranks_, decode_ranks_;  // of each
 };
 
 }  // namespace tpsim::scheduler

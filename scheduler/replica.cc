@@ -68,7 +68,7 @@ void Replica::submit(const RequestSource::Sent& sent) {
 bool Replica::cancel(std::uint64_t id, double time) {
   if (const std::optional<RequestSource::Sent> sent = front_end_.withdraw(id)) {
     front_end_.leave();
-    if (DisaggregationQueues* const queues = side().queues()) queues->early.erase(id);
+    schedulers_.forget_pages(id);
     Req req = unserved(*sent);
     req.cancelled = true;
     events_.on_finished(req, RequestState::kCancelled, nullptr, time);
@@ -113,13 +113,19 @@ LockstepBatch* Replica::get_next_batch_to_run(std::uint32_t micro_batch) {
 
 void Replica::say_what_queues_did() {
   if (config_.disaggregation.mode == DisaggregationMode::kNull) return;
-  DisaggregationQueues& queues = *side().queues();
-  now_ += std::exchange(queues.thread_seconds, 0);
-  for (const KvMessage& message : queues.messages) events_.on_kv_message(message);
-  queues.messages.clear();
-  if (queues.prebuilt.empty()) return;
+  double longest = 0;  // each data-parallel rank has a thread of its own
+  std::size_t prebuilt = 0;
+  for (std::size_t rank = 0; rank < schedulers_.size(); ++rank) {
+    DisaggregationQueues& queues = *schedulers_.scheduler(rank).queues();
+    longest = std::max(longest, std::exchange(queues.thread_seconds, 0));
+    prebuilt += queues.prebuilt.size();
+    for (const KvMessage& message : queues.messages) events_.on_kv_message(message);
+    queues.messages.clear();
+  }
+  now_ += longest;
+  if (prebuilt == 0) return;
   result_.clear();
-  side().process_batch_result_prebuilt(front_end_.stream(now_, queues.prebuilt.size(), 0), result_);
+  side().process_batch_result_prebuilt(front_end_.stream(now_, prebuilt, 0), result_);
   gave_back_ = !result_.finished.empty();
   hand_on(now_);
 }

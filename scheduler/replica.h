@@ -116,8 +116,8 @@ class Replica {
 
   double now() const { return now_; }
   const DataParallelGroup& schedulers() const { return schedulers_; }
-  // The scheduler of a server that prefills or decodes only, for what the other side says.
-  Scheduler& side() { return schedulers_.scheduler(0); }
+  // The schedulers of a server that prefills or decodes only, for what the other side says.
+  DataParallelGroup& side() { return schedulers_; }
   // Decode: at `time` the prefill server gives request `id` up. REQUIRES: not after next_event_time().
   void prefill_refused(std::uint64_t id, double time);
   // SGLang's /flush_cache. REQUIRES: nothing runs or waits.

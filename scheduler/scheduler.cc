@@ -149,12 +149,16 @@ void Scheduler::set_priority(Req& req) {
   }
 }
 
+void Scheduler::prefetch(Req& req) {
+  HiCacheController* const hicache = pool_.hicache();
+  if (hicache == nullptr || !hicache->has_storage()) return;
+  match_prefix_for_admission(req);
+  hicache->prefetch(req.id, req.host_node, req.tokens, req.cache.extra_key,
+                    req.prefix_len + req.host_hit_len);
+}
+
 void Scheduler::enqueue(Req& req) {
-  if (HiCacheController* const hicache = pool_.hicache(); hicache != nullptr && hicache->has_storage()) {
-    match_prefix_for_admission(req);
-    hicache->prefetch(req.id, req.host_node, req.tokens, req.cache.extra_key,
-                      req.prefix_len + req.host_hit_len);
-  }
+  if (!prefills_only()) prefetch(req);
   req.queue_entry = ++queue_entries_;
   waiting_.push_back(&req);
 }

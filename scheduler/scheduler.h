@@ -75,8 +75,9 @@ class Scheduler {
 
   // Where prefill and decode are split (scheduler/disaggregation/), else null.
   DisaggregationQueues* queues() { return queues_.get(); }
-  // Prefill: at `time` it knows that the decode server has pages for request `id`, perhaps before that came.
-  void on_pages(std::uint64_t id, double time);
+  // Prefill: at `time` it knows that the decode server has pages for request `id`. Returns whether that waits
+  // for them.
+  bool on_pages(std::uint64_t id, double time);
   // The KV of request `id` is at the decode server at `time`, as the side that is told notices; `prefilled`
   // is what else comes with it.
   void on_kv(std::uint64_t id, double time, const KvTransfer& prefilled);
@@ -205,6 +206,7 @@ class Scheduler {
   void merge_last_extend();
   std::optional<std::int32_t> priority_of(const WorkloadRequest& source) const;
   void set_priority(Req& req);
+  void prefetch(Req& req);
   void enqueue(Req& req);
   std::size_t num_allocatable_reqs(std::size_t held_rows) const;
   bool preempts() const;

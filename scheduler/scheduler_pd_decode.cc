@@ -115,6 +115,8 @@ void Scheduler::pop_transferred() {
     if (req->transfer.time > pass_time_) return false;
     req->admitted_once = true;
     req->cached_tokens = req->transfer.cached_tokens;
+    req->cached_host = req->transfer.cached_host;
+    req->cached_storage = req->transfer.cached_storage;
     req->first_scheduled_time = req->transfer.first_scheduled_time;
     enqueue(*req);
     return true;

@@ -28,17 +28,15 @@ void Scheduler::enqueue_on_side(Req& req) {
   }
   req.max_new_tokens = std::min(req.max_new_tokens, 1U);
   req.end_len = std::min(req.end_len, 1U);
-  if (const auto early = queues_->early.extract(req.id)) req.transfer.time = early.mapped();
+  prefetch(req);
   queues_->bootstrap.push_back(&req);
 }
 
-void Scheduler::on_pages(std::uint64_t id, double time) {
+bool Scheduler::on_pages(std::uint64_t id, double time) {
   const auto waits = std::ranges::find(queues_->bootstrap, id, &Req::id);
-  if (waits != queues_->bootstrap.end()) {
-    (*waits)->transfer.time = time;
-  } else {
-    queues_->early[id] = time;
-  }
+  if (waits == queues_->bootstrap.end()) return false;
+  (*waits)->transfer.time = time;
+  return true;
 }
 
 void Scheduler::pop_bootstrapped() {

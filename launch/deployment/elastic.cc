@@ -12,11 +12,38 @@
 #include "proto/base/text.h"
 
 namespace tpsim::launch {
-scheduler::ElasticConfig resolve_elastic(const ServerArgs& args, std::uint32_t replicas,
+namespace {
+
+scheduler::AdmissionConfig resolve_admission(const RouterArgs& router) {
+  scheduler::AdmissionConfig config;
+  if (!router.max_concurrent_requests) {
+    if (router.rate_limit_tokens_per_second)
+      throw_user_error(
+          "--router-rate-limit-tokens-per-second {}: limits nothing without "
+          "--router-max-concurrent-requests, as "
+          "in SGLang's router; give both",
+          *router.rate_limit_tokens_per_second);
+    return config;
+  }
+  config.capacity = *router.max_concurrent_requests;
+  const std::uint32_t refill = router.rate_limit_tokens_per_second.value_or(0);
+  config.refill = refill > 0 ? refill : config.capacity;
+  config.queue_size = router.queue_size.value_or(config.queue_size);
+  config.queue_timeout = router.queue_timeout_secs.value_or(60);
+  return config;
+}
+
+}  // namespace
+
+scheduler::ElasticConfig resolve_elastic(const ServerArgs& args, const RouterArgs& router,
+                                         std::uint32_t replicas,
                                          std::vector<scheduler::AutoscaleConfig> autoscale) {
-  const std::string_view given =
-      args.elastic.given().empty() && !autoscale.empty() ? "--autoscale-target" : args.elastic.given();
+  const std::string_view given = !args.elastic.given().empty()    ? args.elastic.given()
+                                 : !autoscale.empty()             ? "--autoscale-target"
+                                 : router.max_concurrent_requests ? "--router-max-concurrent-requests"
+                                                                  : "";
   scheduler::ElasticConfig config = args.elastic.config;
+  config.admission = resolve_admission(router);
   if (given.empty()) return {};
   const auto refuse = [given](std::string_view what, std::string_view instead) {
     throw_user_error("{}: with {} is not simulated; {}", given, what, instead);
@@ -42,6 +69,10 @@ void write_elastic(const scheduler::ElasticConfig& elastic, Rows& rows) {
   if (elastic.mtbf > 0) rows["replica_failure_mtbf"] = format_real(elastic.mtbf);
   if (!elastic.failures.empty()) rows["replica_failures"] = std::to_string(elastic.failures.size());
   if (!elastic.slowdowns.empty()) rows["replica_slowdowns"] = std::to_string(elastic.slowdowns.size());
+  if (elastic.admission.capacity > 0) {
+    rows["max_concurrent_requests"] = std::to_string(elastic.admission.capacity);
+    rows["rate_limit_tokens_per_second"] = format_real(elastic.admission.refill);
+  }
   if (elastic.autoscale.empty()) return;
   std::string ranges;
   for (const scheduler::AutoscaleConfig& each : elastic.autoscale)

@@ -11,9 +11,10 @@
 
 namespace tpsim::launch {
 
-// Of `replicas` behind a router, some of which come and go; not enabled() where no flag asks.
+// Of `replicas` behind `router`, some of which come and go; not enabled() where no flag asks.
 // Throws UserError for replicas that are not there, and for what is not simulated with it.
-scheduler::ElasticConfig resolve_elastic(const ServerArgs& args, std::uint32_t replicas,
+scheduler::ElasticConfig resolve_elastic(const ServerArgs& args, const RouterArgs& router,
+                                         std::uint32_t replicas,
                                          std::vector<scheduler::AutoscaleConfig> autoscale);
 
 // What the report says of it.

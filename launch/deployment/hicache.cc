@@ -189,8 +189,6 @@ HiCacheChoice resolve_hicache(const ServerArgs& args, const proto::HardwareProfi
   const auto refuse = [](std::string_view what, std::string_view instead) {
     throw_user_error("--enable-hierarchical-cache: a host tier {} is not simulated; {}", what, instead);
   };
-  if (args.disaggregation.pd_disaggregation)
-    refuse("with prefill and decode on servers of their own", "leave one of them out");
   if (!radix_cache)
     throw_user_error(
         "--enable-hierarchical-cache: has nothing to keep without the radix cache, and SGLang refuses both; "

@@ -180,7 +180,8 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
                        &out.kernels.notes, &images.notes, &batches.notes, &out.states.notes,
                        &out.pipeline.notes, &out.graphs.notes, &out.memory.notes, &out.hicache.notes})
     out.notes.insert(out.notes.end(), notes->begin(), notes->end());
-  for (Notes* warnings : {&out.attention.warnings, &out.speculation.warnings, &out.weights.warnings})
+  for (Notes* warnings :
+       {&out.attention.warnings, &out.speculation.warnings, &out.weights.warnings, &out.router.warnings})
     out.warnings.insert(out.warnings.end(), warnings->begin(), warnings->end());
   out.scheduler = scheduler_config(args, out, batches, context_length);
   out.ranks = rank_config(args, out);

@@ -24,6 +24,8 @@ scheduler::RouterPolicy controller_policy(scheduler::LoadBalanceMethod method) {
       return scheduler::RouterPolicy::kTotalRequests;
     case scheduler::LoadBalanceMethod::kTotalTokens:
       return scheduler::RouterPolicy::kTotalTokens;
+    case scheduler::LoadBalanceMethod::kFollowBootstrapRoom:
+      break;
   }
   return scheduler::RouterPolicy::kRoundRobin;
 }
@@ -70,6 +72,9 @@ RouterChoice resolve_router(const ServerArgs& args) {
   if (args.disaggregation.pd_disaggregation) {  // launch/deployment/disaggregation.h
     if (!elastic.empty())
       throw_user_error("{}: with --pd-disaggregation is not simulated; use --dp-size", elastic);
+    if (router.max_concurrent_requests)
+      throw_user_error(
+          "--router-max-concurrent-requests: with --pd-disaggregation is not simulated; use --dp-size");
     return out;
   }
   if (!elastic.empty() && router.policy == std::nullopt)
@@ -77,6 +82,8 @@ RouterChoice resolve_router(const ServerArgs& args) {
         "{}: is of replicas behind SGLang's router: give --router-policy, and --dp-size without "
         "--enable-dp-attention",
         elastic);
+  if (const std::string_view idle = args.elastic.idle_router_flags(); !idle.empty())
+    say(out.warnings, "{}: mean nothing where no replica fails, comes or goes", idle);
   std::vector<scheduler::AutoscaleConfig> autoscale;
   if (args.elastic.autoscale.most > 0) {
     scheduler::AutoscaleConfig& scaled = autoscale.emplace_back(args.elastic.autoscale);
@@ -98,7 +105,7 @@ RouterChoice resolve_router(const ServerArgs& args) {
   scheduler::RouterConfig& config = out.config = router_config(args, {});
   if (routed) {
     config.first_token_seconds = kFirstTokenSeconds;
-    out.elastic = resolve_elastic(args, out.replicas, std::move(autoscale));
+    out.elastic = resolve_elastic(args, router, out.replicas, std::move(autoscale));
     out.startup_seconds = args.elastic.startup_seconds;
   } else {
     config.policy = controller_policy(args.parallel.load_balance);

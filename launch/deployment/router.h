@@ -17,7 +17,7 @@ struct RouterChoice {
   scheduler::RouterConfig config;
   scheduler::ElasticConfig elastic;
   std::optional<double> startup_seconds;  // that a replica's start takes; none: launch/deployment/startup.h
-  Notes notes;
+  Notes notes, warnings;
 };
 
 // --dp-size without --enable-dp-attention: so many servers behind SGLang's router (--router-policy), or so

@@ -139,10 +139,15 @@ KvLinkConfig link_config(const DisaggregationArgs& args, const Deployment& prefi
   config.token_seconds = std::max(token_bytes(prefill), token_bytes(decode)) / bandwidth;
   config.page_list_seconds = kPageListSeconds;
   config.notice_seconds = kNoticeSeconds;
-  config.token_runs = !model.is_mla() && prefill.ranks.tp_size != decode.ranks.tp_size;
+  config.token_runs =
+      !model.is_mla() && prefill.parallel.layout.attn_tp_size() != decode.parallel.layout.attn_tp_size();
+  const auto tp_of = [](const rank::ParallelLayout& of) {
+    return of.dp_size == 1 ? fmt::format("{}", of.tp_size)
+                           : fmt::format("{} (--dp-size {})", of.tp_size, of.dp_size);
+  };
   if (config.token_runs)
     say(notes, "--tp {} and {}: heads are cut differently, so that every token's go one by one",
-        prefill.ranks.tp_size, decode.ranks.tp_size);
+        tp_of(prefill.parallel.layout), tp_of(decode.parallel.layout));
   return config;
 }
 
@@ -155,7 +160,6 @@ void refuse_what_is_not_split(const ServerArgs& args, const Deployment& prefill,
   if (!args.checkpoint_file().empty()) refuse("a checkpoint", "leave --checkpoint and --resume out");
   if (args.parallel.replicas() > 1) refuse("--dp-size", "say --prefill N and --decode N");
   for (const Deployment* side : {&prefill, &decode}) {
-    if (side->parallel.layout.dp_size > 1) refuse("--enable-dp-attention", "leave it out");
     if (side->pipeline.config.staged()) refuse("--pp-size", "use --tp");
     const scheduler::SpeculationConfig& drafts = side->speculation.config;
     if (drafts.enabled() && !(drafts.has_head() && drafts.v2))
@@ -201,6 +205,9 @@ ServerArgs prefill_side_args(const ServerArgs& args) {
   ServerArgs side = args;
   const bool captures = args.sglang_release.rules.prefill_server_captures_prefills;
   (captures ? side.disable_decode_cuda_graph : side.disable_prefill_cuda_graph) = true;
+  const auto method = args.given.find("--load-balance-method");
+  if (method == args.given.end() || method->second == "auto")
+    side.parallel.load_balance = scheduler::LoadBalanceMethod::kFollowBootstrapRoom;
   return side;
 }
 
@@ -209,6 +216,7 @@ ServerArgs decode_side_args(const ServerArgs& args) {
   side.disable_prefill_cuda_graph = true;
   side.disable_radix_cache = true;
   side.decodes_alone = true;
+  side.hicache = {};
   return side;
 }
 

@@ -181,6 +181,12 @@ std::string_view ElasticArgs::given() const {
   return autoscale.most > 0 ? "--autoscale" : "";
 }
 
+std::string_view ElasticArgs::idle_router_flags() const {
+  if (!given().empty() || autoscale_target) return "";
+  if (!router_flag.empty()) return router_flag;
+  return disable_retries || disable_circuit_breaker || disable_health_check ? "--router-disable-*" : "";
+}
+
 std::pair<std::uint32_t, std::uint32_t> parse_replica_range(std::string_view what, const std::string& value) {
   const auto parts = halves(value, "..");
   if (!parts) throw_user_error("{} {}: must be MIN..MAX replicas, as in 1..4", what, value);
@@ -212,11 +218,6 @@ void check_elastic_args(const ElasticArgs& args) {
   if (!args.given().empty() || args.autoscale_target) return;
   if (args.startup_seconds)
     throw_user_error("--replica-startup-seconds: no replica starts; give --replica-failure or --autoscale");
-  if (!args.router_flag.empty() || args.disable_retries || args.disable_circuit_breaker ||
-      args.disable_health_check)
-    throw_user_error(
-        "{}: mean nothing where no replica fails, comes or goes; leave them out, or give --replica-failure",
-        args.router_flag.empty() ? "--router-disable-*" : args.router_flag);
 }
 
 }  // namespace tpsim::launch

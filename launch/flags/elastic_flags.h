@@ -25,6 +25,8 @@ struct ElasticArgs {
 
   // A flag that makes replicas die, slow down, come or go; empty: none does.
   std::string_view given() const;
+  // Flags of the router's that mean nothing for want of it; empty: none.
+  std::string_view idle_router_flags() const;
 };
 
 // Of run and compare.

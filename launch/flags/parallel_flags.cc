@@ -7,11 +7,12 @@
 namespace tpsim::launch {
 namespace {
 
-constexpr std::array<Named<scheduler::LoadBalanceMethod>, 4> kLoadBalanceMethods = {{
+constexpr std::array<Named<scheduler::LoadBalanceMethod>, 5> kLoadBalanceMethods = {{
     {"round_robin", scheduler::LoadBalanceMethod::kRoundRobin},
     {"auto", scheduler::LoadBalanceMethod::kRoundRobin},
     {"total_requests", scheduler::LoadBalanceMethod::kTotalRequests},
     {"total_tokens", scheduler::LoadBalanceMethod::kTotalTokens},
+    {"follow_bootstrap_room", scheduler::LoadBalanceMethod::kFollowBootstrapRoom},
 }};
 
 }  // namespace
@@ -34,8 +35,8 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
                    args.enable_dp_lm_head);
   flags.add_value(
       "--load-balance-method", "METHOD",
-      "of requests over data-parallel ranks or replicas: round_robin, total_requests or total_tokens "
-      "(default round_robin)",
+      "of requests over data-parallel ranks or replicas: round_robin, total_requests, total_tokens or, of "
+      "servers that prefill alone, follow_bootstrap_room (default there; else round_robin)",
       choice(kLoadBalanceMethods, args.load_balance));
   if (const char* partition = std::getenv("SGLANG_PP_LAYER_PARTITION")) args.pp_layer_partition = partition;
   flags.add_value("--pp-size,--pipeline-parallel-size", "N",

@@ -84,6 +84,23 @@ void declare_router(FlagSet& flags, RouterArgs& args, const std::string& prefix)
       dashes + "max-tree-size", "CHARACTERS",
       "that an eviction leaves each replica in that tree, four of them a token (default 67108864)",
       count(args.max_tree_size, 1));
+  flags.add_value(
+      dashes + "max-concurrent-requests", "N",
+      "that the router lets through at a time; others wait, or end with an error (default -1: any "
+      "number)",
+      [&args](std::string_view flag, const std::string& value) {
+        if (value == "-1")
+          args.max_concurrent_requests.reset();
+        else
+          count(args.max_concurrent_requests, 1, UINT32_MAX)(flag, value);
+      });
+  flags.add_value(dashes + "rate-limit-tokens-per-second", "N",
+                  "more requests a second that it lets through (default: --max-concurrent-requests)",
+                  count(args.rate_limit_tokens_per_second, 0));
+  flags.add_value(dashes + "queue-size", "N", "0: no request waits to be let through (default 100)",
+                  count(args.queue_size, 0));
+  flags.add_value(dashes + "queue-timeout-secs", "S", "that one waits at the most (default 60)",
+                  count(args.queue_timeout_secs, 1));
 }
 
 void declare_fleet(FlagSet& flags, RouterArgs& args) {
@@ -102,6 +119,10 @@ std::string_view RouterArgs::given() const {
   if (assignment_mode) return "--router-assignment-mode";
   if (max_idle_secs) return "--router-max-idle-secs";
   if (bucket_adjust_interval_secs) return "--router-bucket-adjust-interval-secs";
+  if (max_concurrent_requests) return "--router-max-concurrent-requests";
+  if (rate_limit_tokens_per_second) return "--router-rate-limit-tokens-per-second";
+  if (queue_size) return "--router-queue-size";
+  if (queue_timeout_secs) return "--router-queue-timeout-secs";
   return max_tree_size ? "--router-max-tree-size" : "";
 }
 

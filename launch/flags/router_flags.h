@@ -23,6 +23,9 @@ struct RouterArgs {
   std::optional<scheduler::AssignmentMode> assignment_mode;
   std::optional<std::uint32_t> max_idle_secs;
   std::optional<std::uint32_t> bucket_adjust_interval_secs;
+  // What it lets through.
+  std::optional<std::uint32_t> max_concurrent_requests;  // none: everything
+  std::optional<std::uint32_t> rate_limit_tokens_per_second, queue_size, queue_timeout_secs;
 
   // The first of its flags that was given; empty: there is no router.
   std::string_view given() const;

@@ -192,6 +192,11 @@ void declare_backends_flags(FlagSet& flags, ServerArgs& args) {
 
 void check_deployment_args(const ServerArgs& args) {
   check_model(args);
+  if (args.parallel.load_balance == scheduler::LoadBalanceMethod::kFollowBootstrapRoom &&
+      !args.disaggregation.pd_disaggregation)
+    throw_user_error(
+        "--load-balance-method follow_bootstrap_room: is of servers that prefill or decode alone; use "
+        "round_robin");
   if (args.numeric()) {
     check_numeric_load(args);
   } else {

@@ -127,12 +127,15 @@ void resolve_sides(const RouterLine& router, const InFile& in_file, const FleetF
   decode.deployment = *prefill.deployment.disaggregation.decode_side;
 }
 
+constexpr std::string_view kLimit = "--max-concurrent-requests";
+
 void refuse_what_is_not_elastic(std::string_view flag, const Fleet& fleet, bool split,
                                 const FleetFile& file) {
   if (split)
     throw_user_error("{}: with prefill and decode apart is not simulated; give {} workers", flag, file.path);
   if (fleet.servers() == 1)
     throw_user_error("{}: needs several servers behind a router; {} has one", flag, file.path);
+  if (flag == kLimit) return;
   for (const std::string& ignored : fleet.ignored_flags) {
     for (const std::string_view of_failing : {"--retry-", "--cb-", "--health-", "--disable-retries",
                                               "--disable-circuit-breaker", "--disable-health-check"}) {
@@ -201,6 +204,8 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
       if (!split) member.deployment = std::move(resolve_deployments(member.args, /*compare=*/false).at(0));
     });
   }
+  if (const std::string_view idle = asked.elastic.idle_router_flags(); !idle.empty())
+    append_new({std::string(idle)}, fleet.ignored_flags);
   const std::vector<scheduler::AutoscaleConfig> autoscale = scaled_groups(file, asked);
   if (!loaded && !autoscale.empty())
     throw_user_error("{}: autoscale: servers of `tpsim serve` do not come and go; leave it out", file.path);
@@ -211,9 +216,12 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
         asked.elastic.autoscale.least, asked.elastic.autoscale.most);
   check_autoscale(asked.elastic, !autoscale.empty(), fmt::format("autoscale in {}", file.path),
                   asked.goodput.any());
-  const std::string_view elastic = !asked.elastic.given().empty() ? asked.elastic.given()
-                                   : autoscale.empty()            ? ""
-                                                                  : "autoscale";
+  const std::string_view elastic = !asked.elastic.given().empty()        ? asked.elastic.given()
+                                   : !autoscale.empty()                  ? "autoscale"
+                                   : router.args.max_concurrent_requests ? kLimit
+                                                                         : "";
+  if (elastic == kLimit && !loaded)
+    throw_user_error("{}: {}: `tpsim serve` lets everything through; leave it out", file.path, kLimit);
   if (!elastic.empty()) refuse_what_is_not_elastic(elastic, fleet, split, file);
   if (split) {
     resolve_sides(router, in_file, file, fleet);
@@ -231,7 +239,7 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
           file.path, file.groups[i].line, file.groups[i].name, deployment.model.name, first.name);
     deployment.router.replicas = fleet.servers();  // each is one of so many behind this router
     deployment.router.config = config;
-    deployment.router.elastic = resolve_elastic(asked, fleet.servers(), autoscale);
+    deployment.router.elastic = resolve_elastic(asked, router.args, fleet.servers(), autoscale);
     deployment.router.startup_seconds = asked.elastic.startup_seconds;
   }
   return fleet;

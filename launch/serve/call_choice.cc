@@ -8,12 +8,10 @@
 
 namespace tpsim::launch {
 
-std::uint32_t cache_namespace(std::string_view key) {
-  if (key.empty()) return 0;
-  // A hash: names come from clients and are not kept. Two that share one only matter where their prompts are
-  // equal, too.
+std::uint32_t hash_of_name(std::string_view name) {
+  if (name.empty()) return 0;
   std::uint32_t hash = 2166136261U;  // FNV-1a
-  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return hash == 0 ? 1 : hash;
 }
 

@@ -17,8 +17,9 @@
 
 namespace tpsim::launch {
 
-// The namespace of the prefix cache for a client's key; 0 for none.
-std::uint32_t cache_namespace(std::string_view key);
+// A number for a client's name of its cache's namespace, or of its session; 0 for none. Names are not kept:
+// two that share a number share caches where their prompts are equal, too, or a replica.
+std::uint32_t hash_of_name(std::string_view name);
 
 // Finds where an answer ends by one of its stop strings, as its text comes.
 class StopStrings {

@@ -170,7 +170,8 @@ scheduler::WorkloadRequest LiveCall::request_of(std::size_t prompt, std::uint32_
   for (const std::uint32_t id : prompts_[prompt]) request.prompt.append({id, 1});
   request.max_new_tokens = max_new_tokens;
   request.priority = call_.priority;
-  request.extra_key = cache_namespace(call_.extra_key);
+  request.extra_key = hash_of_name(call_.extra_key);
+  request.session = hash_of_name(call_.routing_key);
   const SamplingFields& sampling = call_.sampling_of(prompt);
   constexpr double kGreedy = 1e-6;  // SGLang's _SAMPLING_EPS
   const bool greedy = sampling.temperature < kGreedy || sampling.top_k == 1;

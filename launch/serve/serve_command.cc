@@ -310,6 +310,10 @@ int serve(const ServeArgs& args, rank::MpiSession& session) {
   check_serve_args(args);
   set_up_logging(args.server, session.process() == 0);
   if (!args.server.router.fleet.empty()) return serve_fleet(args, session);
+  if (args.server.router.max_concurrent_requests)
+    throw_user_error(
+        "--router-max-concurrent-requests: `tpsim serve` lets everything through; leave it out, or put "
+        "sglang_router in front of it");
   const std::vector<Deployment> deployments = resolve_deployments(args.server, /*compare=*/false);
   return run_on_ranks(args.server, deployments, session, [&](const Stage& stage) {
     return serve_deployment_live(stage, args, deployments.front());

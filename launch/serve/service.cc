@@ -188,6 +188,7 @@ void Service::begin(Call call, GenerateCall (*parse)(std::string_view, const Par
   outcome->refusal = refusal_of([&] {
     outcome->parsed = parse(outcome->call.request.body, context_.parse_limits);
     std::string().swap(outcome->call.request.body);
+    outcome->parsed.routing_key = std::move(outcome->call.request.routing_key);
     outcome->native_stream = outcome->parsed.stream && outcome->parsed.api == GenerateCall::Api::kGenerate;
     outcome->prompts = tokenize(context_, outcome->parsed);
   });

@@ -71,7 +71,10 @@ bool serves_alone(const scheduler::Peers& peers, const ServerArgs& args, bool sp
   } else if (load.max_concurrency > 0) {
     why = fmt::format("--max-concurrency {}", load.max_concurrency);
   } else if (load.elastic.enabled()) {
-    why = args.elastic.given().empty() ? "servers that fail, come or go" : args.elastic.given();
+    const bool limits = load.elastic.admission.capacity > 0;
+    why = !args.elastic.given().empty() ? args.elastic.given()
+          : limits                      ? "--router-max-concurrent-requests"
+                                        : "servers that fail, come or go";
   } else if (!scheduler::comes_by_itself(load, workload)) {
     why = fmt::format("the conversations of {}", workload.name);
   } else if (!args.trace_out.empty()) {

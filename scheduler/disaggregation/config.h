@@ -32,7 +32,7 @@ struct DisaggregationConfig {
 struct KvLinkConfig {
   double chunk_seconds = 0;      // of each chunk, until it is on the wire, and until its end is seen
   double run_seconds = 0;        // and of each run of contiguous pages, all buffers together
-  double token_seconds = 0;      // on the wire, of one token, over all GPUs of a server at once
+  double token_seconds = 0;      // on the wire, of one token, over all GPUs of a rank at once
   double page_list_seconds = 0;  // from the decode server's pages to the prefill server that knows them
   double notice_seconds = 0;     // from the end of the last chunk to the decode server's scheduler
   bool token_runs = false;       // every token is a run: the servers cut heads differently

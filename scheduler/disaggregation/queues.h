@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <unordered_map>
 #include <vector>
 
 namespace tpsim::scheduler {
@@ -19,7 +18,7 @@ struct KvTransfer {
   std::uint32_t sent_tokens = 0;      // SGLang's start_send_idx
   std::uint32_t computed_tokens = 0;  // by the chunks whose passes are known to be launched: its tmp_end_idx
   // Decode: what the prefill server found cached, and when it began.
-  std::uint32_t cached_tokens = 0;
+  std::uint32_t cached_tokens = 0, cached_host = 0, cached_storage = 0;
   double first_scheduled_time = 0;
 };
 
@@ -38,9 +37,8 @@ struct KvMessage {
 
 struct DisaggregationQueues {
   // Prefill.
-  std::vector<Req*> bootstrap;                      // wait for the decode server's pages
-  std::vector<Req*> inflight;                       // their KV is on its way, until its end is noticed
-  std::unordered_map<std::uint64_t, double> early;  // pages of requests that have not reached this server
+  std::vector<Req*> bootstrap;  // wait for the decode server's pages
+  std::vector<Req*> inflight;   // their KV is on its way, until its end is noticed
   // Decode.
   std::vector<Req*> prealloc;   // wait for pages; first come, first served
   std::vector<Req*> transfer;   // have pages, wait for their KV

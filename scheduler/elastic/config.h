@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/router/admission.h"
 #include "scheduler/router/worker_health.h"
 
 namespace tpsim::scheduler {
@@ -58,9 +59,13 @@ struct ElasticConfig {
   RetryConfig retry;
   CircuitBreakerConfig breaker;
   HealthCheckConfig health;
+  AdmissionConfig admission;
   std::uint64_t seed = 1;  // of lives and of jitter
 
-  bool enabled() const { return !failures.empty() || !slowdowns.empty() || mtbf > 0 || !autoscale.empty(); }
+  bool enabled() const {
+    return !failures.empty() || !slowdowns.empty() || mtbf > 0 || !autoscale.empty() ||
+           admission.capacity > 0;
+  }
 };
 
 }  // namespace tpsim::scheduler

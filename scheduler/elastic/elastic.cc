@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "proto/base/random.h"
@@ -233,13 +234,16 @@ void Elastic::write(double end, proto::RunReport& report) const {
   out.set_retries(retries_);
   out.set_lost_in_flight(lost_in_flight_);
   out.set_lost_unreached(lost_unreached_);
-  if (lost_in_flight_ + lost_unreached_ == 0) return;
+  if (refused_ > 0) out.set_refused(refused_);
+  const std::uint64_t lost = lost_in_flight_ + lost_unreached_ + refused_;
+  if (lost == 0) return;
+  const std::string of_limits =
+      refused_ == 0 ? "" : fmt::format(", {} that the router's limits did not let through", refused_);
   out.set_message(
       fmt::format("{} of {} requests ended with an error: {} whose answer had begun when their replica died, "
-                  "{} that reached no replica in {} attempts",
-                  lost_in_flight_ + lost_unreached_,
-                  lost_in_flight_ + lost_unreached_ + report.completed() + report.failed(), lost_in_flight_,
-                  lost_unreached_, config_.retry.max_retries));
+                  "{} that reached no replica in {} attempts{}",
+                  lost, lost + report.completed() + report.failed(), lost_in_flight_, lost_unreached_,
+                  config_.retry.max_retries, of_limits));
 }
 
 }  // namespace tpsim::scheduler

@@ -61,6 +61,8 @@ class Elastic {
   void on_answer(std::uint32_t replica, double time, double needed);
   // A request ended with an error; `begun`: its answer had begun when its replica died.
   void on_lost(bool begun) { ++(begun ? lost_in_flight_ : lost_unreached_); }
+  // The router's limits did not let it through.
+  void on_refused() { ++refused_; }
   // Of a run that ended at `end`, whose replicas the report has.
   void write(double end, proto::RunReport& report) const;
 
@@ -118,7 +120,7 @@ class Elastic {
   std::vector<std::uint32_t> available_;
   std::uint64_t draws_ = 0;
   std::uint32_t most_up_ = 0;
-  std::uint64_t retries_ = 0, lost_in_flight_ = 0, lost_unreached_ = 0;
+  std::uint64_t retries_ = 0, lost_in_flight_ = 0, lost_unreached_ = 0, refused_ = 0;
 };
 
 }  // namespace tpsim::scheduler

@@ -23,7 +23,7 @@ LiveFleet::LiveFleet(const LiveConfig& config, const scheduler::Fleet& servers, 
       statistics_(descriptions.all, clock),
       servers_(*this, routers.servers, 0, servers.servers.size()),
       first_token_seconds_(servers.size() > 1 ? routers.servers.first_token_seconds : 0),
-      in_flight_(servers.size()),
+      in_flight_(servers.size(), routers.servers.counts_sessions() || routers.decode.counts_sessions()),
       due_(servers.size()),
       grace_(kMostGrace * clock.speedup()) {
   for (const std::vector<scheduler::FleetServer>* side : {&servers.servers, &servers.decode}) {
@@ -35,8 +35,7 @@ LiveFleet::LiveFleet(const LiveConfig& config, const scheduler::Fleet& servers, 
   }
   if (servers.decode.empty()) return;
   decoders_.emplace(*this, routers.decode, servers_.size, servers.decode.size());
-  pairs_.emplace(servers.link, static_cast<std::uint32_t>(servers_.size),
-                 static_cast<std::uint32_t>(decoders_->size));
+  pairs_.emplace(servers.link, servers.servers, servers.decode);
 }
 
 std::uint64_t LiveFleet::submit(scheduler::RequestPtr request, WallClock::Time sent,
@@ -134,10 +133,14 @@ void LiveFleet::admit(std::uint64_t id, scheduler::RequestPtr request, WallClock
   }
   const std::uint64_t length = request->prompt.size();
   at(chosen.prefill).lengths.pending += length;
-  open_.emplace(id, Open{.listener = std::move(listener), .sent = sent, .at = chosen, .length = length});
+  open_.emplace(id, Open{.listener = std::move(listener),
+                         .sent = sent,
+                         .at = chosen,
+                         .session = request->session,
+                         .length = length});
   if (split) of_pairs_[id] = {.at = chosen, .sent = sent};
   const auto give = [&](std::uint32_t replica) {
-    ++in_flight_[replica];
+    in_flight_.add(replica, request->session);
     Worker& worker = at(replica);
     worker.replica.submit({.id = id, .time = worker.event_time(sent), .early = false, .request = request});
     look_again(replica);

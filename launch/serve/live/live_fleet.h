@@ -36,6 +36,7 @@
 #include "scheduler/pairs.h"
 #include "scheduler/replica.h"
 #include "scheduler/request_source.h"
+#include "scheduler/router/in_flight.h"
 #include "scheduler/router/router.h"
 
 namespace tpsim::launch {
@@ -132,10 +133,11 @@ class LiveFleet final {
  private:
   struct Open {
     std::shared_ptr<LiveRequest> listener;
-    double sent = 0;           // seconds of the replica's clock
-    scheduler::Split at = {};  // the same one twice where nothing is split
-    std::uint64_t length = 0;  // tokens of its prompt and, when it has started, its answer so far
-    double held_until = 0;     // by the router: its first token, and what follows until then
+    double sent = 0;            // seconds of the replica's clock
+    scheduler::Split at = {};   // the same one twice where nothing is split
+    std::uint32_t session = 0;  // its routing key; 0: none
+    std::uint64_t length = 0;   // tokens of its prompt and, when it has started, its answer so far
+    double held_until = 0;      // by the router: its first token, and what follows until then
     bool started = false;
     bool told_end = false;  // with its last tokens
   };
@@ -157,7 +159,10 @@ class LiveFleet final {
           router(size > 1 ? scheduler::make_router(config, size) : nullptr) {}
 
     std::span<const std::uint64_t> in_flight() const override {
-      return std::span(fleet.in_flight_).subspan(first, size);
+      return fleet.in_flight_.requests().subspan(first, size);
+    }
+    std::uint64_t sessions(std::size_t replica) const override {
+      return fleet.in_flight_.sessions(first + replica);
     }
     Load load(std::size_t replica) const override {
       return fleet.workers_[first + replica]->replica.schedulers().load();
@@ -246,8 +251,8 @@ class LiveFleet final {
   std::optional<Group> decoders_;  // where prefill and decode are split, as is what lies between them
   std::optional<scheduler::Pairs> pairs_;
   std::unordered_map<std::uint64_t, OfPair> of_pairs_;
-  const double first_token_seconds_;      // that the router keeps first tokens back
-  std::vector<std::uint64_t> in_flight_;  // of each worker
+  const double first_token_seconds_;  // that the router keeps first tokens back
+  scheduler::InFlight in_flight_;
   scheduler::DueTimes due_;
   double routed_ = 0;  // time of the last choice
   double grace_ = 0;   // seconds of the replicas' clock that rounds are carried out after their time

@@ -60,8 +60,9 @@ void LiveFleet::on_finished(Worker& worker, const scheduler::Req& req, scheduler
   (found->second.started ? worker.lengths.decoding : at(chosen.prefill).lengths.pending) -=
       found->second.length;
   count(worker, [&](ServerStatistics& of) { of.on_finished(req, state, latency); });
-  --in_flight_[chosen.decode];
-  if (chosen.prefill != chosen.decode) --in_flight_[chosen.prefill];
+  const std::uint32_t session = found->second.session;
+  in_flight_.remove(chosen.decode, session);
+  if (chosen.prefill != chosen.decode) in_flight_.remove(chosen.prefill, session);
   if (!found->second.told_end) {
     TokenNews& news =
         deliveries_.add(std::max(time, found->second.held_until), std::move(found->second.listener));

@@ -81,6 +81,7 @@ RequestReader::Taken RequestReader::take() {
   request.authorization = text(message[http::field::authorization]);
   request.content_type = text(message[http::field::content_type]);
   request.accept = text(message[http::field::accept]);
+  request.routing_key = text(message["x-smg-routing-key"]);
   taken.framing = {.keep_alive = message.keep_alive(),
                    .http_1_0 = message.version() < 11,
                    .head_only = message.method() == http::verb::head};

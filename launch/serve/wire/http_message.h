@@ -16,6 +16,7 @@ struct HttpRequest {
   std::string path;                                 // of the target, as it was sent: "/v1/models"
   std::string query;                                // after its "?"; empty: none
   std::string authorization, content_type, accept;  // headers; empty: not sent
+  std::string routing_key;                          // X-SMG-Routing-Key, likewise
   std::string body;
   std::chrono::steady_clock::time_point arrived;  // when its first bytes were there
   // The value of `key` in the query; empty: not there. Percent signs stay as they are.

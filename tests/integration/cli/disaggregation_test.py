@@ -66,6 +66,40 @@ class Disaggregation(CommandLine):
         self.assertGreater(drafts["mean_ttft_ms"], plain["mean_ttft_ms"])
         self.assertEqual(drafts["total_output_tokens"], plain["total_output_tokens"])
 
+    MLA = ("--model-path", "deepseek-v2-lite", *LOAD[2:], "--tp", "4")
+    DP = ("--dp-size", "4", "--enable-dp-attention")
+
+    def test_data_parallel_attention_on_either_side(self):
+        plain, _, _ = self.served(*self.MLA, *self.PAIR)
+        both, _, _ = self.served(*self.MLA, *self.DP, *self.PAIR, "--prefill", "2")
+        one, _, _ = self.served(*self.MLA, *self.PAIR, "--decode-args=" + " ".join(self.DP))
+        for report in (both, one):
+            self.assertEqual(report["completed"], 80)
+            self.assertEqual(report["total_output_tokens"], plain["total_output_tokens"])
+        self.assertEqual(len(both["ranks"]), 12)
+        self.assertEqual(both["server_args"]["load_balance_method"], "follow_bootstrap_room")
+        self.assert_refused(["run", *self.MLA, *self.DP, "--load-balance-method", "follow_bootstrap_room"],
+                            "is of servers that prefill or decode alone")
+
+    def test_a_host_tier_of_prefill_servers(self):
+        """What one prefill server's pool has lost its host memory has; the decode server's report says so of each request."""
+        trace = os.path.join(self.folder, "trace.jsonl")
+        with open(trace, "w") as file:
+            for number in range(24):
+                block = 100000 * (number % 6)
+                file.write(json.dumps({"arrival_time": number, "prompt": [[block, 3000]], "max_new_tokens": 5}) + "\n")
+        words = ("--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--trace", trace, "--check-invariants", *self.PAIR,
+                 "--max-total-tokens", "8000")
+        without, _, _ = self.served(*words)
+        report, requests, _ = self.served(*words, "--enable-hierarchical-cache", "--hicache-ratio", "4")
+        self.assertEqual(without["cache_hit_rate"], 0)
+        self.assertGreater(report["cached_host_tokens"], 40000)
+        self.assertEqual(report["cached_host_tokens"], sum(int(r["cached_host"]) for r in requests))
+        self.assertLess(report["mean_ttft_ms"], without["mean_ttft_ms"])
+        report, requests, _ = self.served(*words, "--enable-hierarchical-cache", "--hicache-ratio", "1.2", "--hicache-storage-backend",
+                                          "file", "--hicache-storage-prefetch-policy", "wait_complete")
+        self.assertGreater(report["cached_storage_tokens"], 20000)
+
     def test_real_pairs_did_the_same(self):
         """Loads of real pairs: the same requests wait and are retracted, and times are near."""
         here = os.path.dirname(os.path.abspath(__file__))

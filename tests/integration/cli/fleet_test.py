@@ -93,6 +93,82 @@ class Fleet(CommandLine):
         self.assertIn("120 that reached no replica in 5 attempts", text)
         self.assertEqual(report["lost"], 120)
 
+    def test_costs(self):
+        report, _, text = self.served(*self.LOAD, "--dp-size", "2", "--router-policy", "random", "--gpu-hour-cost", "3.6")
+        self.assertAlmostEqual(report["cost"], 2 * report["duration"] / 1000, places=9)
+        tokens = report["total_input_tokens"] + report["total_output_tokens"]
+        self.assertAlmostEqual(report["cost_per_million_tokens"], report["cost"] / tokens * 1e6)
+        self.assertAlmostEqual(report["cost_per_thousand_requests"], report["cost"] / 120 * 1e3)
+        self.assertIn("Cost:", text)
+        self.assertNotIn("cost", self.served(*self.LOAD)[0])
+        files = []
+        for name, cost in (("h200-sxm", 3.6), ("l40s", 0.9)):
+            with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "rank", "catalogue", "hardware",
+                                   name + ".json")) as file:
+                hardware = json.load(file)
+            hardware["gpu_hour_cost"] = cost
+            files.append(os.path.join(self.folder, f"mine-{name}.json"))
+            with open(files[-1], "w") as file:
+                json.dump(hardware, file)
+        file = self.write_fleet(self.ROUTER + "workers:\n"
+                                f"- {{hardware: {files[0]}, args: --model-path llama-3.1-8b}}\n"
+                                f"- {{count: 2, hardware: {files[1]}, args: --model-path llama-3.1-8b --tp 2}}\n")
+        report, _ = self.fleet(file)
+        self.assertAlmostEqual(report["cost"], (3.6 + 4 * 0.9) * report["duration"] / 3600, places=9)
+        scaled, _, _ = self.served(*self.LOAD, "--dp-size", "1", "--router-policy", "round_robin", "--autoscale", "1..2",
+                                   "--autoscale-target", "queue:100000", "--gpu-hour-cost", "3600")
+        self.assertAlmostEqual(scaled["cost"], scaled["elasticity"]["gpu_seconds"])
+        folder = os.path.join(self.folder, "out")
+        done = self.tpsim("compare", *self.LOAD, "--dp-size", "1,2", "--gpu-hour-cost", "2", "--report-dir", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("cost/M tok", done.stdout)
+        with open(os.path.join(folder, "sweep.csv")) as file:
+            self.assertEqual(len([float(row["cost_per_million_tokens"]) for row in csv.DictReader(file)]), 2)
+        self.assert_refused(["run", *self.LOAD, "--gpu-hour-cost", "2,3"], "--gpu-hour-cost: takes one value here")
+
+    def test_lines_of_sglangs_documentation(self):
+        """Of its pages on pairs (DeepSeek on two nodes), on best practices of HiCache with pairs, and on the router."""
+        deepseek = ("  hardware: h200-sxm\n  args: |\n    python -m sglang.launch_server \\\n      --model-path deepseek-ai/DeepSeek-V3-0324 \\\n"
+                    "      --disaggregation-ib-device ${device_name} --host ${local_ip} --dist-init-addr ${master_ip}:5000 \\\n"
+                    "      --trust-remote-code --nnodes 2 --node-rank 0 --tp-size 16 --dp-size 8 --enable-dp-attention \\\n"
+                    "      --moe-a2a-backend deepep --mem-fraction-static 0.8 --disaggregation-mode ")
+        router = ("router: python -m sglang_router.launch_router --pd-disaggregation --prefill http://127.0.0.1:30000 "
+                  "--decode http://127.0.0.1:30001 --host 0.0.0.0 --port 8000\n")
+        report, _ = self.fleet(self.write_fleet(f"{router}prefill:\n{deepseek}prefill\ndecode:\n{deepseek}decode \\\n"
+                                                "      --max-running-requests 128\n"))
+        self.assertEqual((report["completed"], len(report["ranks"])), (120, 32))
+        tier = ("--page-size 64 --hicache-ratio 2 --hicache-size 0 --hicache-io-backend direct --hicache-write-policy write_through "
+                "--hicache-storage-backend file --hicache-storage-prefetch-policy wait_complete --disaggregation-ib-device mlx5_0 "
+                "--disaggregation-transfer-backend mooncake")
+        of = "  hardware: h200-sxm\n  args: python3 -m sglang.launch_server --model-path deepseek-r1 --tp 8 --enable-metrics " + tier
+        report, _ = self.fleet(self.write_fleet(f"{router}prefill:\n{of} --disaggregation-mode prefill --enable-hierarchical-cache\n"
+                                                f"decode:\n{of} --disaggregation-mode decode\n"))
+        self.assertEqual(report["completed"], 120)
+        self.assertGreater(report["host_pool_tokens"], 0)
+        done = self.tpsim("run", *"python3 -m sglang_router.launch_server --host 0.0.0.0 --port 8080 --model meta-llama/Llama-3.1-8B-Instruct "
+                          "--tp-size 1 --dp-size 8 --grpc-mode --log-level debug --router-prometheus-port 10001 "
+                          "--router-tool-call-parser llama --router-health-success-threshold 2 --router-health-check-timeout-secs 6000 "
+                          "--router-health-check-interval-secs 60 --router-model-path meta-llama/Llama-3.1-8B-Instruct "
+                          "--router-policy round_robin --router-log-level debug --hardware h200-sxm".split(), *self.FILE_LOAD)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_limits_of_the_router(self):
+        for limits, refused in ((("2",), True), (("2", "--router-rate-limit-tokens-per-second", "100000"), False),
+                                (("2", "--router-queue-size", "0"), True), (("1000",), False)):
+            report, requests, text = self.served(*self.ROUTED, "--router-max-concurrent-requests", *limits)
+            failed = [r for r in requests if r["state"] == "failed"]
+            self.assertEqual(len(requests), 120)
+            self.assertEqual(bool(failed), refused, limits)
+            self.assertEqual(report["elasticity"].get("refused", 0), len(failed))
+            self.assertEqual(report["completed"] + len(failed), 120)
+        self.assert_refused(["run", *self.ROUTED, "--router-rate-limit-tokens-per-second", "5"],
+                            "limits nothing without --router-max-concurrent-requests")
+        self.assert_refused(["run", *self.LOAD, "--router-max-concurrent-requests", "5"], "needs replicas")
+        file = self.write_fleet("router: --policy cache_aware --max-concurrent-requests 2 --queue-size 128 --queue-timeout-secs 30\n"
+                                "workers: {count: 3, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n")
+        report, _ = self.fleet(file)
+        self.assertGreater(report["elasticity"]["refused"], 0)
+
     def test_a_fixed_number_is_the_plain_run(self):
         report, _, _ = self.served(*self.ROUTED, "--autoscale", "3..3", "--autoscale-target", "queue:5")
         plain, _, _ = self.served(*self.ROUTED)
@@ -141,6 +217,13 @@ class Fleet(CommandLine):
             self.assert_refused(["run", "--fleet", file, *self.FILE_LOAD, *words], sentence)
         self.assert_refused(["serve", "--fleet", file], "do not come and go")
 
+    def test_flags_for_failures_without_any(self):
+        two = (*self.LOAD, "--dp-size", "2", "--router-policy", "random")
+        for words in (("--router-retry-max-retries", "3"), ("--router-disable-retries",)):
+            done = self.tpsim("run", *two, *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("mean nothing where no replica fails", done.stderr)
+
     def test_refusals_of_what_comes_and_goes(self):
         two = ("--dp-size", "2", "--router-policy", "random")
         for words, sentence in (
@@ -155,8 +238,6 @@ class Fleet(CommandLine):
                 ((*two, "--autoscale", "3..4", "--autoscale-target", "kv:0.5"), "--dp-size 2 lies outside of it"),
                 ((*two, "--autoscale-target", "queue:3"), "--autoscale-target: needs --autoscale"),
                 ((*two, "--autoscale", "1..2", "--autoscale-target", "ttft:9"), "must be queue:N"),
-                ((*two, "--router-retry-max-retries", "3"), "mean nothing where no replica fails"),
-                ((*two, "--router-disable-retries"), "mean nothing where no replica fails"),
                 ((*two, "--replica-startup-seconds", "3"), "no replica starts"),
                 ((*two, "--replica-failure", "0@1", "--trace-out", "t.pftrace"), "with --trace-out is not simulated")):
             self.assert_refused(["run", *self.LOAD, *words], sentence)
@@ -267,7 +348,7 @@ decode:
                 (self.ROUTER + good.replace("args: ", "args: --no-such "), "fleet.yaml:2: workers: --no-such: unknown flag"),
                 ("router: cache_aware\n" + good, "fleet.yaml:1: router: cache_aware: is no flag; give the router's"),
                 (self.ROUTER.replace("round_robin", "bucket") + good, "fleet.yaml:1: router: --policy bucket: is a policy of servers that prefill alone"),
-                (self.ROUTER.replace("--port", "--max-concurrent-requests 5 --port") + good, "a limit on what the router"),
+                (self.ROUTER.replace("--port", "--enable-igw --port") + good, "requests are sent to whole servers of one model"),
                 (self.ROUTER + "workers:\n  - {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
                  "  - {hardware: h200-sxm, args: --model-path qwen3-8b}\n", "fleet.yaml:4: workers 2: serves qwen3-8b")):
             self.write_fleet(text)

@@ -82,6 +82,27 @@ class Fleet(ServerTest):
         self.assertEqual(self.shares(server), [2 * share for share in before])
         self.assertEqual(self.shares(server, "cached_tokens"), [1023 * share for share in before])
 
+    def test_routing_keys(self):
+        """Policy manual keeps requests of one X-SMG-Routing-Key together, and sends a new one where the fewest are."""
+        server = self.serve_fleet("manual", "--router-assignment-mode", "min_group")
+        for key in ("a", "a", "a"):
+            server.ask("POST", "/generate", generate(4), headers={"X-SMG-Routing-Key": key})
+        self.assertEqual(sorted(self.shares(server)), [0, 0, 3])
+        server = self.serve_fleet("manual", "--router-assignment-mode", "min_group")
+        threads = [threading.Thread(target=server.ask, args=("POST", "/generate", generate(3000)),
+                                    kwargs={"headers": {"X-SMG-Routing-Key": key}}) for key in ("a", "b", "c", "a", "b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sorted(self.shares(server)), [1, 2, 2])
+
+    def test_limits_of_the_router_are_refused(self):
+        done = subprocess.run([self.program, "serve", *DEPLOYMENT, "--dp-size", "2", "--router-policy", "random",
+                               "--router-max-concurrent-requests", "5"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--router-max-concurrent-requests: `tpsim serve` lets everything through", done.stderr)
+
     def test_a_controller_of_one_server(self):
         server = self.serve("--dp-size", "2", "--load-balance-method", "round_robin", "--speedup", "20")
         for _ in range(4):

@@ -35,7 +35,7 @@ SHARED = {
     "parallel.nnodes": "nodes", "parallel.pp_size": "hicache memory nodes router", "parallel.expert_distribution": "model", "parallel.load_balance": "batches router",
     "speculation.algorithm": "batches images", "speculation.draft_attention_backend": "attention",
     "image.image_count": "load", "image.image_resolution": "load", "image.random_image_count": "load",
-    "image.image_content": "load", "disaggregation.pd_disaggregation": "hicache resolve router",
+    "image.image_content": "load", "disaggregation.pd_disaggregation": "resolve router",
 }
 
 

@@ -47,15 +47,22 @@ constexpr KvLinkConfig kLink = {.chunk_seconds = 3e-3,
 // Keeps what the ranks of a server would: a batch that they refuse throws.
 class StatefulExecutor : public FakeExecutor {
  public:
-  explicit StatefulExecutor(const SchedulerConfig& config)
-      : state_(
-            {.page_size = config.page_size,
-             .num_pages = 2 * static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size) + 64,
-             .check = true}) {}
+  explicit StatefulExecutor(const SchedulerConfig& config) {
+    states_.reserve(config.data_parallel.size);
+    for (std::uint32_t rank = 0; rank < config.data_parallel.size; ++rank)
+      states_.emplace_back(rank::RankStateConfig{
+          .page_size = config.page_size,
+          .num_pages = 2 * static_cast<std::uint32_t>(config.max_total_num_tokens / config.page_size) + 64,
+          .check = true});
+  }
   StepOutcome forward(const proto::ForwardBatch& batch) override {
-    const attention::ForwardMetadata metadata = state_.apply(batch);
-    for (const std::uint32_t tokens : metadata.decode_seq_lens) kv_tokens += tokens;
-    decodes += metadata.decode_seq_lens.empty() ? 0 : 1;
+    const bool ranks = batch.dp_batches_size() > 0;
+    for (std::size_t rank = 0; rank < states_.size(); ++rank) {
+      const attention::ForwardMetadata metadata =
+          states_[rank].apply(ranks ? batch.dp_batches(static_cast<int>(rank)) : batch);
+      for (const std::uint32_t tokens : metadata.decode_seq_lens) kv_tokens += tokens;
+      decodes += metadata.decode_seq_lens.empty() ? 0 : 1;
+    }
     const StepOutcome outcome = FakeExecutor::forward(batch);
     batches.clear();
     return outcome;
@@ -63,7 +70,7 @@ class StatefulExecutor : public FakeExecutor {
   std::uint64_t kv_tokens = 0, decodes = 0;
 
  private:
-  rank::RankState state_;
+  std::vector<rank::RankState> states_;
 };
 
 struct Pair {
@@ -200,6 +207,30 @@ TEST(Disaggregation, EveryRequestIsServedOnce) {
   }
   EXPECT_GT(retractions, 20U);
   EXPECT_GT(waits, 100U);
+}
+
+// Each data-parallel rank has queues of its own, and finds the rank of the other side that has its request.
+TEST(Disaggregation, DataParallelRanksOnEitherSide) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    Pair pair{.prefill = side(DisaggregationMode::kPrefill, 2500),
+              .decode = side(DisaggregationMode::kDecode, seed % 2 == 0 ? 2500 : 6000),
+              .prefills = 1 + seed % 2,
+              .decoders = 1 + seed % 3};
+    pair.prefill.data_parallel = {.size = 1 + static_cast<std::uint32_t>(seed % 4),
+                                  .load_balance = LoadBalanceMethod::kFollowBootstrapRoom};
+    pair.decode.data_parallel.size = 4 - static_cast<std::uint32_t>(seed % 3);
+    pair.prefill.disable_overlap_schedule = pair.decode.disable_overlap_schedule = seed % 5 == 0;
+    const Workload workload = random_workload(seed, 150, 200);
+    const Served served = serve(workload, pair);
+    ASSERT_EQ(served.requests.size(), 150U) << seed;
+    EXPECT_GT(served.report.completed(), 130U);
+    EXPECT_EQ(served.report.completed() + served.report.failed(), 150U);
+    for (const auto& [id, record] : served.requests) {
+      if (record.state != RequestState::kCompleted) continue;
+      EXPECT_GT(record.first_token_time, record.first_scheduled_time + kLink.chunk_seconds);
+    }
+    EXPECT_EQ(serve(workload, pair).report.SerializeAsString(), served.report.SerializeAsString());
+  }
 }
 
 // Counted decode passes are those of passes one by one.
