@@ -169,7 +169,8 @@ TEST(ServerArgs, RefusesInOneSentence) {
        "--moe-a2a-backend mori: must be none, deepep, mooncake, nixl, flashinfer, megamoe or "
        "flashinfer_megamoe"},
       {{"--load-balance-method", "random"},
-       "--load-balance-method random: must be round_robin, auto, total_requests or total_tokens"},
+       "--load-balance-method random: must be round_robin, auto, total_requests, total_tokens or "
+       "follow_bootstrap_room"},
       {{"--executor", "numeric", "--rank-slowdown", "0:2"},
        "--rank-slowdown: is for --executor modeled, numeric ranks take the time they take"},
       {{"--context-length", "1"}, "--context-length 1: must be a whole number from 2 to 1000000000"},
