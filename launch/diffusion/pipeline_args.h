@@ -79,7 +79,7 @@ struct PipelineArgs : OutputArgs {
   bool exact = false;          // --quality
   std::string pipeline_class;  // --pipeline-class-name; empty: of model_index.json
   std::string quantization;    // fp8: of weights in 16 bit; empty: none
-  std::string checkpoint;      // fp8 or nvfp4: of --transformer-path; empty: none was given
+  std::string checkpoint;      // --transformer-path, of fp8 or nvfp4 by its name; empty: none was given
   std::uint32_t batching_max_size = 1;
   double batching_delay_ms = 0;
   std::vector<std::string> resolutions;  // compare

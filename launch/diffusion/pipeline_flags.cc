@@ -126,8 +126,8 @@ void declare_execution(FlagSet& flags, PipelineArgs& args) {
         name, "CHECKPOINT",
         "of quantised weights of the transformer, in the format that its name says: FP8 or NVFP4",
         [&args](std::string_view flag, const std::string& value) {
-          args.checkpoint = quantised_by_name(value);
-          if (args.checkpoint.empty())
+          args.checkpoint = value;
+          if (quantised_by_name(value).empty())
             throw_user_error(
                 "{} {}: of other checkpoints of a transformer those are simulated whose name says how they "
                 "are quantised, FP8 or NVFP4",

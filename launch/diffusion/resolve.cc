@@ -122,13 +122,28 @@ void check_gather(const ParallelAsked& asked, const rank::PipelineConfig& config
 // Elements of a side of a weight, by which bytes of an element are told.
 constexpr std::uint64_t kBlock = 4096;
 
-// Of the transformers' products, by the flags, else by the name of a checkpoint that is quantised.
-rank::WeightFormat weights_of(const PipelineArgs& args, const proto::HardwareProfile& hardware) {
+struct QuantisedWeights {
+  rank::WeightFormat format = {};  // of the transformers' products
+  rank::KeptModules kept = {};
+  bool all = true;    // transformers, or the first
+  bool known = true;  // else what a checkpoint keeps in 16 bit is not
+  // Bytes of a quantised parameter. Of NVFP4 the runtime holds scales twice, as they are stored and as the
+  // kernel reads them (weight_scale, weight_scale_interleaved of layers/quantization/modelopt_quant.py).
+  double bytes() const {
+    const double stored = static_cast<double>(format.bytes(kBlock, kBlock)) / kBlock / kBlock;
+    return format.kind == rank::WeightFormat::Kind::kNvfp4 ? stored + 1.0 / format.block_k : stored;
+  }
+};
+
+// By the flags, else by the name of a checkpoint that is quantised.
+QuantisedWeights weights_of(const PipelineArgs& args, const rank::PipelineConfig& config,
+                            const proto::HardwareProfile& hardware) {
   using Kind = rank::WeightFormat::Kind;
   std::error_code error;
   const bool folder = std::filesystem::is_directory(args.model_path, error);
-  std::string name = args.checkpoint;
-  if (name.empty() && !folder) name = quantised_by_name(args.model_path);
+  const bool given = !args.checkpoint.empty();
+  const std::string& checkpoint = given ? args.checkpoint : args.model_path;
+  std::string name = given || !folder ? quantised_by_name(checkpoint) : "";
   if (!args.quantization.empty()) {
     if (!name.empty() && name != args.quantization)
       throw_user_error(
@@ -136,12 +151,33 @@ rank::WeightFormat weights_of(const PipelineArgs& args, const proto::HardwarePro
           args.quantization, name);
     name = args.quantization;
   }
-  if (name == "fp8") return {.kind = Kind::kFp8, .activation = rank::ActivationFormat::kFp8};
   if (name.empty()) return {};
+  QuantisedWeights out{.kept = config.kept, .all = !given, .known = !args.quantization.empty()};
+  for (const rank::QuantisedCheckpoint& known : config.quantised) {
+    if (to_lower(known.id) != to_lower(checkpoint)) continue;
+    out.kept = known.kept;
+    out.known = true;
+  }
+  if (name == "fp8") {
+    out.format = {.kind = Kind::kFp8, .activation = rank::ActivationFormat::kFp8};
+    return out;
+  }
   if (!hardware.architecture().starts_with("blackwell"))
     throw_user_error("--hardware {}: has no products of weights in NVFP4, which are for Blackwell",
                      hardware.name());
-  return {.kind = Kind::kNvfp4, .block_n = 1, .block_k = 16, .activation = rank::ActivationFormat::kNvfp4};
+  out.format = {
+      .kind = Kind::kNvfp4, .block_n = 1, .block_k = 16, .activation = rank::ActivationFormat::kNvfp4};
+  return out;
+}
+
+// What is said of a checkpoint that the catalogue has no row of.
+std::string unknown_checkpoint(const rank::PipelineConfig& config) {
+  std::vector<std::string> ids;
+  for (const rank::QuantisedCheckpoint& c : config.quantised) ids.push_back(c.id);
+  return fmt::format(
+      "all products of {}'s blocks are taken to be quantised: which of them this checkpoint keeps in 16 bit "
+      "is not known{}{}",
+      config.name, ids.empty() ? "" : "; it is of ", fmt::join(ids, ", "));
 }
 
 constexpr std::string_view kTwoStages = "LTX2TwoStagePipeline";
@@ -181,7 +217,8 @@ std::string remedy(const Pipeline& pipeline, const ResolvedPipeline& resolved) {
 
 Pipeline load_pipeline_of(const PipelineArgs& args) {
   Pipeline pipeline{rank::load_pipeline(args.model_path), rank::load_hardware(args.hardware)};
-  const rank::WeightFormat weights = weights_of(args, pipeline.hardware);
+  const QuantisedWeights weights = weights_of(args, pipeline.config, pipeline.hardware);
+  bool quantises = weights.format.quantized();
   std::size_t text_encoders = 0;
   for (rank::PipelineComponent& c : pipeline.config.components) {
     const std::size_t at = c.kind == rank::ComponentKind::kTextEncoder ? text_encoders++ : 0;
@@ -193,8 +230,12 @@ Pipeline load_pipeline_of(const PipelineArgs& args) {
             ? args.text_encoder_precisions[at]
             : "";
     if (!precision.empty()) c.bytes_per_parameter = precision == "fp32" ? 4 : 2;
-    if (c.kind == rank::ComponentKind::kTransformer && weights.quantized())
-      c.bytes_per_parameter = static_cast<double>(weights.bytes(kBlock, kBlock)) / kBlock / kBlock;
+    if (c.kind == rank::ComponentKind::kTransformer && quantises) {
+      const double share =
+          rank::quantised_parameters(pipeline.config, c, weights.kept) / static_cast<double>(c.loaded);
+      c.bytes_per_parameter = share * weights.bytes() + (1 - share) * c.bytes_per_parameter;
+      quantises = weights.all;
+    }
   }
   if (in_two_stages(args, pipeline.config)) {
     const bool both = pipeline.hardware.memory_bytes() >= kBothStagesGb * 1e9;
@@ -255,7 +296,8 @@ ResolvedPipeline resolve(const PipelineArgs& args, const Pipeline& pipeline) {
   std::ranges::move(attention.notes, std::back_inserter(out.notes));
   const std::optional<attention::GpuGeneration> generation =
       attention::parse_gpu_generation(pipeline.hardware.architecture());
-  const rank::WeightFormat weights = weights_of(args, pipeline.hardware);
+  const QuantisedWeights weights = weights_of(args, config, pipeline.hardware);
+  if (!weights.known) out.notes.push_back(unknown_checkpoint(config));
   const char* const cache_dit = std::getenv("SGLANG_CACHE_DIT_ENABLED");
   const bool caches = cache_dit != nullptr && std::string_view(cache_dit) == "true";
   ResidencyChoice residency = resolve_residency(
@@ -267,7 +309,7 @@ ResolvedPipeline resolve(const PipelineArgs& args, const Pipeline& pipeline) {
                        .tp = out.parallel.tp,
                        .batching_max_size = args.batching_max_size,
                        .cache_dit = caches,
-                       .quantised = weights.quantized()});
+                       .quantised = weights.format.quantized()});
   std::ranges::move(residency.notes, std::back_inserter(out.notes));
   SamplingAsked sampling = args.sampling;
   if (caches && !sampling.cache_dit) sampling.cache_dit = true;
@@ -283,7 +325,9 @@ ResolvedPipeline resolve(const PipelineArgs& args, const Pipeline& pipeline) {
               .residency = std::move(residency.components),
               .prefetch = rule.two_transformers && args.performance_mode == "auto" ? 2U : 1U,
               .attention = std::move(attention.components),
-              .weights = weights,
+              .weights = weights.format,
+              .kept = weights.kept,
+              .all_quantised = weights.all,
               .compile = args.compile.value_or(false),
               .computed_share = computed_share(sampling, out.request.steps, out.notes),
               .vae_tiling = args.vae_tiling.value_or(false),

@@ -157,7 +157,32 @@ void read_sampling(const ConfigReader& json, SamplingDefaults& defaults) {
   defaults.guided = json.flag("guided", defaults.guided);
 }
 
+// Names of modules in the catalogue, in the order of Module.
+constexpr std::string_view kModuleNames[kModules] = {"outside",       "modulation", "attention", "mlp",
+                                                     "image_mlp_out", "single",     "single_mlp"};
+
+std::vector<QuantisedCheckpoint> read_quantised(const Json& description, double blocks, KeptModules kept) {
+  std::vector<QuantisedCheckpoint> out;
+  for (const Json& entry : description.value("quantised", Json::array())) {
+    QuantisedCheckpoint& c = out.emplace_back();
+    c.kept = kept;
+    c.id = entry.at("id").get<std::string>();
+    c.whole = std::ranges::find(description.at("ids"), entry.at("id")) != description.at("ids").end();
+    for (const Json& module : entry.at("keeps"))
+      c.kept.modules |= 1U << (std::ranges::find(kModuleNames, module.get<std::string>()) - kModuleNames);
+    c.kept.blocks = entry.value("keeps_blocks", 0) / blocks;
+  }
+  return out;
+}
+
 }  // namespace
+
+double quantised_parameters(const PipelineConfig& config, const PipelineComponent& transformer,
+                            const KeptModules& kept) {
+  OperatorList list;
+  config.parts->family->write(config.parts->transformers.at(transformer.name), {}, list);
+  return list.quantised(kept);
+}
 
 PipelineConfig load_pipeline(const std::string& model_path) {
   Description description;
@@ -201,6 +226,9 @@ PipelineConfig load_pipeline(const std::string& model_path) {
   }
   if (parts->transformers.empty() || parts->vae.decoder.empty())
     throw_user_error("--model-path: {}: a pipeline needs a transformer and a vae", description.where);
+  const TransformerConfig& first = parts->transformers.begin()->second;
+  config.kept = found.family->kept;
+  config.quantised = read_quantised(description.json, first.layers + first.single_layers, config.kept);
   // Wan 2.2's 5B model: a key of model_index.json that its transformer goes by.
   if (reader.flag("expand_timesteps", false)) {
     for (auto& [name, transformer] : parts->transformers) transformer.token_timesteps = true;

@@ -75,11 +75,12 @@ PassPrice::PassPrice(const proto::HardwareProfile& profile)
       dense_flops_(profile.dense_flops_bf16()),
       bandwidth_(profile.memory_bandwidth()) {}
 
-KernelCost PassPrice::product(const PassOperator& op, const PassSetting& setting) const {
+KernelCost PassPrice::product(const PassOperator& op, const PassSetting& setting,
+                              const WeightFormat& weights) const {
   const std::uint64_t tp = setting.tp;
   const std::uint64_t n = op.cut == Cut::kOutputs ? (op.n + tp - 1) / tp : op.n;
   const std::uint64_t k = op.cut == Cut::kInputs ? (op.k + tp - 1) / tp : op.k;
-  KernelCost cost = costs_.gemm(op.rows, n, k, setting.weights);
+  KernelCost cost = costs_.gemm(op.rows, n, k, weights);
   if (!setting.fp32) return cost;
   cost.bytes *= 2;
   const double seconds =
@@ -177,8 +178,9 @@ PassCost PassPrice::price(const OperatorList& list, const PassSetting& s) const 
   for (const PassOperator& op : list.operators()) {
     switch (op.kind) {
       case OperatorKind::kProduct: {
-        const KernelCost cost = product(op, s);
-        sum.add("gemm", cost, op.times);
+        const double kept = s.weights.quantized() ? op.times * s.kept.share(op.module) : 0;
+        if (kept < op.times) sum.add("gemm", product(op, s, s.weights), op.times - kept);
+        if (kept > 0) sum.add("gemm", product(op, s, {}), kept);
         if (op.cut != Cut::kInputs || s.tp == 1) break;
         const double bytes = op.rows * static_cast<double>(op.n) * element;
         sum.add("all-reduce", costs_.all_reduce(bytes, s.tp), op.times);

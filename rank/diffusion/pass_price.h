@@ -20,6 +20,7 @@ struct PassSetting {
   std::uint32_t tp = 1, ulysses = 1, ring = 1, kv_gather = 1;
   bool fp32 = false;
   WeightFormat weights = {};
+  KeptModules kept = {};
   bool compile = false;
   double batch = 1;
   std::array<std::uint32_t, 3> grid{};
@@ -52,7 +53,7 @@ class PassPrice {
 
  private:
   struct Sum;
-  KernelCost product(const PassOperator& op, const PassSetting& setting) const;
+  KernelCost product(const PassOperator& op, const PassSetting& setting, const WeightFormat& weights) const;
   void self_attention(const PassOperator& op, const PassSetting& setting, Sum& sum) const;
   KernelCost plain_attention(const PassOperator& op, const PassSetting& setting) const;
 

@@ -14,6 +14,7 @@
 #include "attention/diffusion/backend.h"
 #include "proto/hardware.pb.h"
 #include "rank/config/weight_format.h"
+#include "rank/diffusion/operators.h"
 
 namespace tpsim::rank {
 
@@ -36,6 +37,12 @@ struct PipelineComponent {
   bool cross_attention = false;  // layers attend to another sequence, too
   bool selects = true;           // layers attend through a backend that is chosen
 };
+// A published checkpoint with quantised weights of the pipeline's transformers, by its name.
+struct QuantisedCheckpoint {
+  std::string id;
+  bool whole = false;  // a pipeline, all of its transformers; else the weights of `transformer`
+  KeptModules kept;
+};
 struct PipelineParts;  // rank/diffusion/pipeline_parts.h: configurations of the components
 struct PipelineConfig {
   std::string name, class_name;  // wan2.1-t2v-14b; WanPipeline
@@ -45,10 +52,15 @@ struct PipelineConfig {
   std::uint32_t temporal_stride = 1, spatial_stride = 8, patch = 2;
   std::vector<PipelineComponent> components;
   SamplingDefaults defaults;
+  KeptModules kept;  // of transformers, by any quantisation
+  std::vector<QuantisedCheckpoint> quantised;
   std::shared_ptr<const PipelineParts> parts;
 };
 // Throws UserError naming --model-path, or the file and key that is wrong.
 PipelineConfig load_pipeline(const std::string& model_path);
+// Of a transformer's parameters, those that a checkpoint quantises.
+double quantised_parameters(const PipelineConfig& config, const PipelineComponent& transformer,
+                            const KeptModules& kept);
 
 struct GenerationRequest {
   std::uint32_t width = 0, height = 0, frames = 1, steps = 0;
@@ -70,7 +82,9 @@ struct PipelinePlan {
     attention::DiffusionParameters parameters;
   };
   std::map<std::string, Attention, std::less<>> attention;  // by component
-  WeightFormat weights;       // of the transformer's products, whose inputs are quantised alike
+  WeightFormat weights;       // of the transformers' products, whose inputs are quantised alike
+  KeptModules kept;           // in 16 bit
+  bool all_quantised = true;  // else `transformer` alone, of two
   bool compile = false;       // --enable-torch-compile
   double computed_share = 1;  // of the steps (TeaCache, Cache-DiT)
   bool vae_tiling = false, vae_fp32 = false;

@@ -182,11 +182,13 @@ PassCost PipelineCost::Impl::transformer_pass(const std::string& name, const Gen
   OperatorList list;
   parts.family->write(found->second, s, list);
   const Attentions& attentions = attention_.at(name);
+  const bool quantised = plan_.all_quantised || found == parts.transformers.begin();
   PassSetting setting{.tp = plan_.tp,
                       .ulysses = attentions.ulysses,
                       .ring = plan_.ring,
                       .kv_gather = attentions.kv_gather,
-                      .weights = plan_.weights,
+                      .weights = quantised ? plan_.weights : WeightFormat{},
+                      .kept = plan_.kept,
                       .compile = plan_.compile,
                       .batch = s.batch,
                       .grid = s.grid,
@@ -431,7 +433,7 @@ GenerationCost PipelineCost::Impl::generate(const GenerationRequest& request) co
     cost.uncalibrated.emplace_back("--kv-gather-degree: its host time");
   if (plan_.weights.quantized())
     cost.uncalibrated.emplace_back(
-        "quantised weights: products and quantising by kernels of language models, all products alike");
+        "quantised weights: products and quantising by kernels of language models");
   if (plan_.compile)
     cost.uncalibrated.emplace_back("--enable-torch-compile: a factor from FLUX.1 on an H100 (xDiT)");
   if (parts.vae.shares_tiles && plan_.sp() > 1)

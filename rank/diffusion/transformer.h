@@ -72,6 +72,8 @@ struct TransformerFamily {
   void (*write)(const TransformerConfig& transformer, const PassShape& shape, OperatorList& list) = nullptr;
   bool cross_attention = false;  // to the text; else joint attention
   bool shards_text = true;       // sequence parallelism shards the text of joint attention, too
+  // Products whose layers SGLang gives no quant_config: in 16 bit whatever the checkpoint.
+  KeptModules kept = {.modules = KeptModules::bit(Module::kOutside)};
 };
 
 std::span<const TransformerFamily* const> transformer_families();

@@ -9,6 +9,7 @@
 
 #include "launch/cli/flag_values.h"
 #include "launch/diffusion/deployment_rule.h"
+#include "launch/diffusion/pipeline_args.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
 #include "rank/config/pipeline_names.h"
@@ -232,6 +233,16 @@ std::string modelopt_format(std::string_view dtype) {
   return dtype == "nvfp4" || dtype.starts_with("modelopt nvfp4") ? "nvfp4" : "";
 }
 
+// The published checkpoint of that format, or any.
+void add_checkpoint(const rank::PipelineConfig& config, const std::string& format, Flags& flags) {
+  const auto known = std::ranges::find_if(config.quantised,
+                                          [&](const auto& c) { return quantised_by_name(c.id) == format; });
+  if (known != config.quantised.end() && known->whole)
+    *(std::ranges::find(flags, "--model-path") + 1) = known->id;
+  else
+    flags.insert(flags.end(), {"--transformer-path", known == config.quantised.end() ? format : known->id});
+}
+
 // Refuses what SGLang's flags do not say, or tpsim does not simulate.
 void check_simulated(const PublishedGeneration& row) {
   const std::string dtype = to_lower(row.dtype);
@@ -310,7 +321,7 @@ std::vector<std::string> generation_flags(const PublishedGeneration& row, TimedP
       flags.insert(flags.end(), {"--vae-config.use-parallel-decode", "false"});
   }
   if (const std::string format = modelopt_format(to_lower(row.dtype)); !format.empty())
-    flags.insert(flags.end(), {"--transformer-path", format});
+    add_checkpoint(config, format, flags);
   if (row.compile == "on") flags.emplace_back("--enable-torch-compile");
   add_size(row, part, config, flags);
   add_guidance(row, config, flags);

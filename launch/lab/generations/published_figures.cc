@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -119,12 +120,37 @@ std::optional<double> measured_seconds(const PublishedGeneration& row, TimedPart
   return 4 * call.batch * call.tokens * call.tokens * call.heads * call.head_dim / rate;
 }
 
+// A scenario of SGLang's CI: what it takes end to end, and its stages, added up, as the same file has them.
+struct Scenario {
+  double whole = 0, stages = 0;
+  // By more than SGLang's CI itself lets a run be slower (tolerances.pr_test.e2e of perf_baselines).
+  bool contradicts() const { return whole > 0 && stages > 1.25 * whole; }
+};
+// "scenarios.NAME" of "scenarios.NAME.stages_ms.DenoisingStage", and its source; empty: of none.
+std::string scenario_of(const PublishedGeneration& row) {
+  if (!row.where.starts_with("scenarios.")) return "";
+  const std::size_t end = std::min(row.where.find(".stages_ms."), row.where.find(".expected_"));
+  return row.source + ' ' + row.where.substr(0, end);
+}
+std::map<std::string, Scenario> scenarios(const std::vector<PublishedGeneration>& rows) {
+  std::map<std::string, Scenario> out;
+  for (const PublishedGeneration& row : rows) {
+    if (!row.seconds) continue;
+    Scenario& scenario = out[scenario_of(row)];
+    if (row.timed.starts_with("end to end")) scenario.whole = *row.seconds;
+    if (row.where.find(".stages_ms.") != std::string::npos) scenario.stages += *row.seconds;
+  }
+  out.erase("");
+  return out;
+}
+
 void set(proto::MeasuredFigure& figure, double measured, double predicted) {
   figure.set_measured(measured);
   figure.set_predicted(predicted);
 }
 
-void fill(const PublishedGeneration& row, proto::ValidatedRow& out) {
+// `timed`: whether its seconds are asked, too, not its memory alone.
+void fill(const PublishedGeneration& row, bool timed, proto::ValidatedRow& out) {
   const TimedPart part = timed_part(row);
   out.set_load_kind(std::string(to_string(part)));
   const Predicted predicted = predict(row, part);
@@ -135,14 +161,14 @@ void fill(const PublishedGeneration& row, proto::ValidatedRow& out) {
   out.set_calibration(predicted.uncalibrated.empty()
                           ? "calibrated"
                           : fmt::format("{}", fmt::join(predicted.uncalibrated, "; ")));
-  if (const std::optional<double> seconds = measured_seconds(row, part))
+  if (const std::optional<double> seconds = measured_seconds(row, part); seconds && timed)
     set(*out.mutable_seconds(), *seconds, predicted.seconds);
   // What error bands rest on: the engine that is simulated, asked as it was run.
   if (out.has_seconds() && predicted.traits && is_sglang(row) && row.solid)
     *out.mutable_traits() = *predicted.traits;
   if (row.peak_gib && predicted.peak_gib && is_sglang(row))
     set(*out.mutable_peak_memory_gib(), *row.peak_gib, *predicted.peak_gib);
-  if (!row.speedup || *row.speedup == 1) return;  // 1: the baseline itself
+  if (!timed || !row.speedup || *row.speedup == 1) return;  // 1: the baseline itself
   const std::optional<PublishedGeneration> baseline = baseline_of(row);
   if (baseline)
     set(*out.mutable_speedup(), *row.speedup, predict(*baseline, part).seconds / predicted.seconds);
@@ -154,18 +180,27 @@ void fill(const PublishedGeneration& row, proto::ValidatedRow& out) {
 
 void predict_published_figures(const std::filesystem::path& path, proto::Validation& validation) {
   scheduler::TraceInput input = open_input(path);
-  for (const PublishedGeneration& row : read_published_generations(input)) {
+  const std::vector<PublishedGeneration> rows = read_published_generations(input);
+  const std::map<std::string, Scenario> all = scenarios(rows);
+  for (const PublishedGeneration& row : rows) {
     const std::string load =
         fmt::format("{} {}{}{}", row.model, row.resolution, row.frames.empty() ? "" : " x ", row.frames);
-    proto::ValidatedRow out;
-    try {
-      fill(row, out);
-    } catch (const UserError& error) {
+    const auto refuse = [&](const std::string& reason) {
       proto::NotAsked& refused = *validation.add_not_asked();
       refused.set_id(row.id);
       refused.set_load(load);
       refused.set_file(row.file);
-      refused.set_reason(error.what());
+      refused.set_reason(reason);
+    };
+    const auto scenario = all.find(scenario_of(row));
+    const bool timed = scenario == all.end() || !scenario->second.contradicts();
+    proto::ValidatedRow out;
+    try {
+      fill(row, timed, out);
+      if (!timed) refuse("its scenario contradicts itself: the stages take longer than all of it");
+      if (!timed && !out.has_peak_memory_gib()) continue;
+    } catch (const UserError& error) {
+      refuse(error.what());
       continue;
     }
     out.set_id(row.id);

@@ -17,9 +17,10 @@ namespace {
 constexpr std::size_t kLongestCell = 2000;  // of a cell: it is words, which expressions are matched with
 
 using Text = std::string PublishedGeneration::*;
-constexpr std::array<std::pair<std::string_view, Text>, 18> kTexts = {{
+constexpr std::array<std::pair<std::string_view, Text>, 19> kTexts = {{
     {"id", &PublishedGeneration::id},
     {"source", &PublishedGeneration::source},
+    {"where", &PublishedGeneration::where},
     {"model", &PublishedGeneration::model},
     {"resolution", &PublishedGeneration::resolution},
     {"frames", &PublishedGeneration::frames},
@@ -80,7 +81,7 @@ bool holds_published_generations(const std::filesystem::path& path) {
 
 std::vector<PublishedGeneration> read_published_generations(scheduler::TraceInput& input) {
   CsvRows cells(input, "id model gpu timed resolution attn_backend",
-                "source frames steps guidance dtype n_gpu parallel attn_params caching compile seconds "
+                "source where frames steps guidance dtype n_gpu parallel attn_params caching compile seconds "
                 "value_other peak_mem_gb speedup baseline solid notes");
   std::vector<PublishedGeneration> rows;
   while (cells.next()) rows.push_back(row_of(cells));

@@ -16,7 +16,7 @@ namespace tpsim::launch {
 // Cells as they stand there, in words.
 struct PublishedGeneration {
   std::string file;  // FILE:LINE
-  std::string id, source, model, resolution, frames, steps, guidance, dtype, gpu, parallel, backend,
+  std::string id, source, where, model, resolution, frames, steps, guidance, dtype, gpu, parallel, backend,
       backend_settings, caching, compile, timed, value_other, baseline, notes;
   std::uint32_t num_gpus = 1;
   std::optional<double> seconds, peak_gib, speedup;

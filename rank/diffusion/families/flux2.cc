@@ -9,6 +9,9 @@
 namespace tpsim::rank {
 namespace {
 
+constexpr KeptModules kFlux2Kept = {.modules = KeptModules::bit(Module::kOutside) |
+                                               KeptModules::bit(Module::kModulation)};
+
 void read_flux2(const ConfigReader& config, TransformerConfig& t) {
   t.heads = config.number_or("num_attention_heads", 48);
   t.head_dim = config.number_or("attention_head_dim", 128);
@@ -34,10 +37,13 @@ void write_flux2(const TransformerConfig& t, const PassShape& s, OperatorList& l
   list.product(s.text_rows, t.text_dim, d, 1, Cut::kWhole, false);
   flux2_embedder(s, t.frequencies, d, list);
   if (t.guidance_embedded) flux2_embedder(s, t.frequencies, d, list);
+  list.within(Module::kModulation);
   for (const std::uint64_t parts : {6, 6, 3}) list.product(s.batch, d, parts * d, 1, Cut::kWhole, false);
   for (const double rows : {s.rows, s.text_rows}) {
+    list.within(Module::kAttention);
     list.product(rows, d, d, 3 * layers, Cut::kOutputs, false);
     list.product(rows, d, d, layers, Cut::kInputs, false);
+    list.within(Module::kMlp);
     list.product(rows, d, 2 * t.ffn, layers, Cut::kOutputs, false);
     list.elementwise(3 * rows * ffn, layers);
     list.product(rows, t.ffn, d, layers, Cut::kInputs, false);
@@ -46,9 +52,11 @@ void write_flux2(const TransformerConfig& t, const PassShape& s, OperatorList& l
   }
   list.elementwise(2 * joint * wide, 4 * layers);
   list.self_attention(s.tokens, s.text, t.heads, t.head_dim, layers);
+  list.within(Module::kSingle);
   list.product(joint, d, 3 * d + 2 * t.ffn, singles, Cut::kOutputs, false);
   list.elementwise(3 * joint * ffn, singles);
   list.product(joint, d + t.ffn, d, singles, Cut::kInputs, false);
+  list.within(Module::kOutside);
   list.elementwise(kJointKernels.single / 6 * joint * wide, 6 * singles);
   list.elementwise(4 * wide, kJointKernels.single_small * (layers + singles));
   list.weights(2 * t.head_dim * singles);
@@ -80,7 +88,10 @@ constexpr std::array<PipelineRow, 2> kFlux2Pipelines = {
 }  // namespace
 
 extern const TransformerFamily kFlux2Transformers;
-const TransformerFamily kFlux2Transformers = {
-    .classes = kFlux2Classes, .pipelines = kFlux2Pipelines, .read = read_flux2, .write = write_flux2};
+const TransformerFamily kFlux2Transformers = {.classes = kFlux2Classes,
+                                              .pipelines = kFlux2Pipelines,
+                                              .read = read_flux2,
+                                              .write = write_flux2,
+                                              .kept = kFlux2Kept};
 
 }  // namespace tpsim::rank

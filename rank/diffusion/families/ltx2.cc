@@ -49,6 +49,7 @@ void write_ltx2(const TransformerConfig& t, const PassShape& s, OperatorList& li
     }
     list.product(text, t.text_dim, a.width, 1);
     list.product(text, a.width, a.width, 1);
+    list.within(Module::kAttention);
     list.product(a.rows, a.width, a.width, 3 * layers, Cut::kOutputs);
     list.self_attention(a.sharded ? a.tokens : 0, a.sharded ? 0 : a.tokens, a.heads, a.head_dim, layers,
                         a.sharded);
@@ -57,8 +58,10 @@ void write_ltx2(const TransformerConfig& t, const PassShape& s, OperatorList& li
     list.product(text, a.width, a.width, 2 * layers, Cut::kOutputs);
     list.cross_attention(a.rows / s.batch, s.text, a.heads, a.head_dim, layers);
     list.product(a.rows, a.width, a.width, layers, Cut::kInputs);
+    list.within(Module::kMlp);
     list.product(a.rows, a.width, 4 * a.width, layers, Cut::kOutputs);
     list.product(a.rows, 4 * a.width, a.width, layers, Cut::kInputs);
+    list.within(Module::kOutside);
     list.elementwise(8 * a.rows * wide, layers);       // GELU
     list.elementwise(3 * a.rows * wide, 14 * layers);  // norms, modulation, rotation, gates, residuals
     list.elementwise(2 * text * wide, layers);
@@ -66,6 +69,7 @@ void write_ltx2(const TransformerConfig& t, const PassShape& s, OperatorList& li
     list.weights((6 + 5 + 2 + 2 + 2 + 2) * wide * layers + 2 * wide);
   }
   // From audio to video and back, with the audio's heads.
+  list.within(Module::kAttention);
   list.product(s.rows, video, audio, layers, Cut::kOutputs);
   list.product(heard, audio, audio, 2 * layers, Cut::kOutputs);
   list.product(s.rows, audio, video, layers, Cut::kInputs);

@@ -34,12 +34,17 @@ void write_sd3(const TransformerConfig& t, const PassShape& s, OperatorList& lis
   if (t.layers > 0) {
     write_double_blocks(t, s, t.layers - 1, list);
     // The last: text gives keys and values only.
+    list.within(Module::kModulation);
     list.product(s.batch, d, 8 * d, 1);
+    list.within(Module::kAttention);
     list.product(s.rows, d, d, 4, Cut::kOutputs);
     list.product(s.text_rows, d, d, 3, Cut::kOutputs);
     list.self_attention(s.tokens, s.text, t.heads, t.head_dim, 1);
+    list.within(Module::kMlp);
     list.product(s.rows, d, t.ffn, 1, Cut::kOutputs);
+    list.within(Module::kImageMlpOut);
     list.product(s.rows, t.ffn, d, 1, Cut::kInputs);
+    list.within(Module::kOutside);
   }
   list.elementwise(2 * s.rows * wide, 12);
   list.product(s.batch, d, 2 * d, 1);

@@ -50,6 +50,7 @@ void write_wan(const TransformerConfig& t, const PassShape& s, OperatorList& lis
   // A table of modulations is as large as the activations where each token has its own.
   const double modulation = t.token_timesteps ? 1 : 0;
   list.elementwise((4 + 2 * modulation) * rd, layers);  // norm, scale and shift, in fp32
+  list.within(Module::kAttention);
   list.product(r, d, d, 3 * layers, Cut::kOutputs);
   list.elementwise(2 * rd, 2 * layers);  // norms of queries and keys
   list.elementwise(4 * rd, layers);      // rotation of both
@@ -70,9 +71,11 @@ void write_wan(const TransformerConfig& t, const PassShape& s, OperatorList& lis
   }
   list.product(r, d, d, layers, Cut::kInputs);
   list.elementwise((6 + 2 * modulation) * rd, layers);  // residual, norm, scale and shift
+  list.within(Module::kMlp);
   list.product(r, d, t.ffn, layers, Cut::kOutputs);
   list.elementwise(2 * r * static_cast<double>(t.ffn), layers);
   list.product(r, t.ffn, d, layers, Cut::kInputs);
+  list.within(Module::kOutside);
   list.elementwise((3 + modulation) * rd, layers);  // gate, residual
   list.elementwise(6 * wide, kWanSmallOfBlock * layers + kWanSmallOfPass);
   // The sum of the block's table and each token's modulation, in fp32.

@@ -8,6 +8,9 @@
 namespace tpsim::rank {
 namespace {
 
+constexpr KeptModules kZImageKept = {.modules = KeptModules::bit(Module::kOutside) |
+                                                KeptModules::bit(Module::kModulation)};
+
 constexpr std::uint64_t kZImageModulation = 256;  // ADALN_EMBED_DIM
 
 void read_zimage(const ConfigReader& config, TransformerConfig& t) {
@@ -28,14 +31,18 @@ void zimage_blocks(const TransformerConfig& t, const PassShape& s, double rows, 
                    double layers, bool modulated, bool exchanged, OperatorList& list) {
   const std::uint64_t d = t.width();
   const double wide = static_cast<double>(d);
+  list.within(Module::kModulation);
   if (modulated) list.product(s.batch, kZImageModulation, 4 * d, layers);
+  list.within(Module::kAttention);
   list.product(rows, d, d, 3 * layers, Cut::kOutputs, false);
   list.elementwise(kJointKernels.single / 6 * rows * wide, 6 * layers);
   list.self_attention(tokens, text, t.heads, t.head_dim, layers, exchanged);
   list.product(rows, d, d, layers, Cut::kInputs, false);
+  list.within(Module::kMlp);
   list.product(rows, d, 2 * t.ffn, layers, Cut::kOutputs, false);
   list.elementwise(3 * rows * static_cast<double>(t.ffn), layers);
   list.product(rows, t.ffn, d, layers, Cut::kInputs, false);
+  list.within(Module::kOutside);
   list.elementwise(4 * wide, kJointKernels.single_small * layers);
   list.weights((4 * wide + 2 * t.head_dim) * layers);
 }
@@ -77,6 +84,7 @@ const TransformerFamily kZimageTransformers = {.classes = kZImageClasses,
                                                .pipelines = kZImagePipelines,
                                                .read = read_zimage,
                                                .write = write_zimage,
-                                               .shards_text = false};
+                                               .shards_text = false,
+                                               .kept = kZImageKept};
 
 }  // namespace tpsim::rank
