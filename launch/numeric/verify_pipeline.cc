@@ -35,6 +35,7 @@ class Loop {
     if (encoded) {
       prompt_ = *encoded;
       prompt_.condition = condition();
+      show_image();
       return;
     }
     const auto text = [&](const char* name) {
@@ -47,11 +48,13 @@ class Loop {
                .negative = text("negative_prompt"),
                .condition = condition(),
                .guidance = size.guidance};
+    show_image();
   }
 
   std::vector<float> first_pass(rank::SequenceRanks& ranks) const {
     const float timestep = scheduler()->timesteps().front();
     std::vector<float> input = latents_;
+    pipeline_.denoiser().give(shape_, prompt_.condition, input);
     input.insert(input.end(), prompt_.condition.begin(), prompt_.condition.end());
     return transformers(ranks)
         .first
@@ -66,37 +69,55 @@ class Loop {
   }
 
  private:
-  // Of an image by the rule, the first of the frames, others grey: where latents are given, and what the VAE
-  // makes of it (WanImageToVideoPipeline).
+  // Of an image by the rule what the image encoder makes, to both prompts.
+  void show_image() {
+    if (!pipeline_.embedder) return;
+    const std::uint32_t side = pipeline_.embedder->side();
+    rank::ThreadPool pool(1);
+    prompt_.prompt.image = prompt_.negative.image = pipeline_.embedder->rows(image({3, 1, side, side}), pool);
+  }
+  // Of an image by the rule: what the VAE makes of it, where it is edited or is the first of the latents
+  // (TI2V); else it is the first of the frames, others grey, behind a mask that says so.
   std::vector<float> condition() const {
     const std::uint32_t channels = shape_[0], more = pipeline_.denoiser().input_channels() - channels;
-    if (more == 0) return {};
+    const bool alone = pipeline_.class_name.starts_with("QwenImageEdit") ||
+                       (more == 0 && pipeline_.class_name == "WanImageToVideoPipeline");
+    if (more == 0 && !alone) return {};
     if (!pipeline_.decoder)
       throw_user_error(
           "--model-path: the transformer reads {} channels of an image beside {} of latents; they "
           "are computed with --reference, of a recording with pixels",
-          more, channels);
-    const rank::LatentShape pixels = pipeline_.decoder->pixels(shape_);
+          alone ? channels : more, channels);
+    const rank::LatentShape pixels =
+        pipeline_.decoder->pixels({channels, alone ? 1 : shape_[1], shape_[2], shape_[3]});
+    if (alone) return encoded(pixels, image(pixels));
     const std::uint32_t frames = pipeline_.decoder->pixels({channels, 2, 1, 1})[1] - 1;
     if (more != frames + channels)
       throw_user_error(
           "--model-path: the transformer reads {} channels of an image, which are {} of a mask and "
           "{} of the VAE's",
           more, frames, channels);
-    std::vector<float> video(rank::elements(pixels));
-    const std::size_t image = std::size_t{pixels[2]} * pixels[3];
-    for (std::size_t i = 0; i < pixels[0] * image; ++i)
-      video[i / image * pixels[1] * image + i % image] =
-          static_cast<float>(rank::seeded_unit("image", size_.seed, i));
     const std::size_t latent_image = std::size_t{shape_[2]} * shape_[3];
     std::vector<float> out(frames * shape_[1] * latent_image);
     for (std::uint32_t i = 0; i < frames; ++i)
       std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(i * shape_[1] * latent_image), latent_image,
                   1.0F);
-    rank::ThreadPool pool(1);
-    const std::vector<float> encoded = pipeline_.decoder->encode(pixels, video, pool);
-    out.insert(out.end(), encoded.begin(), encoded.end());
+    const std::vector<float> latents = encoded(pixels, image(pixels));
+    out.insert(out.end(), latents.begin(), latents.end());
     return out;
+  }
+  // The rule's, in the first frame of pixels of this shape.
+  std::vector<float> image(const rank::LatentShape& pixels) const {
+    std::vector<float> out(rank::elements(pixels));
+    const std::size_t plane = std::size_t{pixels[2]} * pixels[3];
+    for (std::size_t i = 0; i < pixels[0] * plane; ++i)
+      out[i / plane * pixels[1] * plane + i % plane] =
+          static_cast<float>(rank::seeded_unit("image", size_.seed, i));
+    return out;
+  }
+  std::vector<float> encoded(const rank::LatentShape& shape, const std::vector<float>& pixels) const {
+    rank::ThreadPool pool(1);
+    return pipeline_.decoder->encode(shape, pixels, pool);
   }
   const ComputedPipeline::Transformers& transformers(const rank::SequenceRanks& ranks) const {
     return ranks.split().tp > 1 ? pipeline_.cut : pipeline_.whole;
@@ -170,6 +191,15 @@ ComputedPipeline load_computed_pipeline(const std::string& folder, bool dummy, s
     if (tp_size > 1) out.cut.*which = of(tp_size);
   };
   load("transformer", &ComputedPipeline::Transformers::first);
+  if (const std::uint32_t width = out.denoiser().image_size(); width > 0) {
+    out.embedder = load_component(root / "image_encoder", dummy,
+                                  [](const rank::ConfigReader& config, const rank::TensorSource& source) {
+                                    return std::make_unique<rank::ImageEmbedder>(config, source);
+                                  });
+    if (out.embedder->width() != width)
+      throw_user_error("{}: key \"image_dim\" is {}; the image encoder makes rows of {}",
+                       (root / "transformer" / "config.json").string(), width, out.embedder->width());
+  }
   out.scheduler_path = (root / "scheduler" / "scheduler_config.json").string();
   out.scheduler = read_pipeline_json("--model-path", out.scheduler_path, kComponentConfig);
   if (!reader.has("boundary_ratio")) return out;

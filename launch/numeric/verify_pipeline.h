@@ -12,6 +12,7 @@
 #include "launch/numeric/pipeline_reference.h"
 #include "rank/numeric/diffusion/denoising_loop.h"
 #include "rank/numeric/diffusion/image_decoder.h"
+#include "rank/numeric/diffusion/image_embedder.h"
 #include "rank/parallel/mpi_session.h"
 
 namespace tpsim::launch {
@@ -30,7 +31,8 @@ struct ComputedPipeline {
   std::uint32_t tp_size = 1;
   float boundary = 0;
   const rank::Denoiser& denoiser() const { return *whole.first; }
-  std::unique_ptr<rank::ImageDecoder> decoder;  // none until load_decoder()
+  std::unique_ptr<rank::ImageEmbedder> embedder;  // where the transformer reads what it makes
+  std::unique_ptr<rank::ImageDecoder> decoder;    // none until load_decoder()
   rank::Json scheduler;
   std::string scheduler_path;
 };

@@ -16,6 +16,7 @@ import math
 import os
 import re
 import sys
+import types
 import zlib
 
 import diffusers
@@ -23,6 +24,7 @@ import torch
 import transformers
 from diffusers.pipelines.flux2.pipeline_flux2_klein import Flux2KleinPipeline
 from diffusers.pipelines.flux.pipeline_flux import FluxPipeline
+from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit as edit
 
 import diffusion_weights
 
@@ -37,7 +39,8 @@ UNIPC = {"_class_name": "UniPCMultistepScheduler", "num_train_timesteps": 1000, 
 EULER = {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000, "shift": 5.0}
 
 # NAME: what else its model_index.json says, and its second transformer's config, as Wan 2.2 has them
-MORE = {"wan-euler": {"expand_timesteps": True, "boundary_ratio": 0.9,
+MORE = {"wan-ti2v": {"expand_timesteps": True},
+        "wan-euler": {"expand_timesteps": True, "boundary_ratio": 0.9,
                       "transformer_2": ["diffusers", "WanTransformer3DModel"]}}
 SECOND = {"wan-euler": {**WAN, "ffn_dim": 32}}
 
@@ -61,11 +64,18 @@ Z_IMAGE = {"_class_name": "ZImageTransformer2DModel", "all_patch_size": [2], "al
            "qk_norm": True, "cap_feat_dim": 24, "rope_theta": 256.0, "t_scale": 1000.0, "axes_dims": [2, 2, 2],
            "axes_lens": [128, 64, 64]}
 
+SD3 = {"_class_name": "SD3Transformer2DModel", "sample_size": 8, "patch_size": 2, "in_channels": 4, "out_channels": 4,
+       "num_layers": 2, "attention_head_dim": 6, "num_attention_heads": 8, "joint_attention_dim": 24,
+       "caption_projection_dim": 48, "pooled_projection_dim": 16, "pos_embed_max_size": 9, "qk_norm": "rms_norm"}
+
 # NAME: (pipeline, transformer's config, scheduler's, shape of the latents)
 PIPELINES = {
     "wan": ("WanPipeline", WAN, UNIPC, [4, 3, 6, 10]),
     "wan-euler": ("WanPipeline", {**WAN, "cross_attn_norm": False, "num_layers": 1}, EULER, [4, 2, 6, 6]),
     "wan-i2v": ("WanImageToVideoPipeline", {**WAN, "in_channels": 12, "num_layers": 1}, UNIPC, [4, 3, 4, 8]),
+    "wan-clip": ("WanImageToVideoPipeline", {**WAN, "in_channels": 12, "num_layers": 1, "image_dim": 24,
+                                             "added_kv_proj_dim": 48}, UNIPC, [4, 3, 4, 8]),
+    "wan-ti2v": ("WanImageToVideoPipeline", {**WAN, "num_layers": 1}, UNIPC, [4, 3, 4, 8]),
     "flux": ("FluxPipeline", FLUX, DYNAMIC, [4, 1, 10, 14]),
     "flux-schnell": ("FluxPipeline", {**FLUX, "guidance_embeds": False, "num_layers": 0},
                      {**EULER, "shift": 1.0}, [4, 1, 6, 10]),
@@ -73,6 +83,10 @@ PIPELINES = {
     "qwen-image": ("QwenImagePipeline", QWEN,
                    {**DYNAMIC, "shift": 1.0, "max_shift": 0.9, "max_image_seq_len": 8192, "shift_terminal": 0.02},
                    [4, 1, 10, 14]),
+    "qwen-image-edit": ("QwenImageEditPipeline", {**QWEN, "num_layers": 1},
+                        {**DYNAMIC, "shift": 1.0, "max_shift": 0.9, "max_image_seq_len": 8192,
+                         "shift_terminal": 0.02}, [4, 1, 6, 10]),
+    "sd3": ("StableDiffusion3Pipeline", SD3, {**EULER, "shift": 3.0}, [4, 1, 6, 10]),
     "z-image": ("ZImagePipeline", Z_IMAGE, {**EULER, "shift": 6.0}, [4, 1, 10, 12]),
 }
 
@@ -82,6 +96,10 @@ T5 = {"d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_heads": 4, "vo
 CLIP = {"model_type": "clip_text_model", "hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4,
         "num_hidden_layers": 2, "vocab_size": 50, "max_position_embeddings": 20, "hidden_act": "quick_gelu",
         "layer_norm_eps": 1e-5, "bos_token_id": 48, "eos_token_id": 2}
+# NAME: its image encoder's config
+CLIP_VISION = {"wan-clip": {"model_type": "clip_vision_model", "hidden_size": 24, "intermediate_size": 40,
+                            "num_attention_heads": 4, "num_hidden_layers": 3, "image_size": 8, "patch_size": 4,
+                            "hidden_act": "gelu", "layer_norm_eps": 1e-5}}
 LANGUAGE = {"hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
             "num_hidden_layers": 3, "vocab_size": 50, "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
             "hidden_act": "silu", "rope_theta": 1e4, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2}
@@ -121,8 +139,13 @@ VAES = {"flux": {**AUTOENCODER, **SCALE}, "wan": WAN_VAE, "wan-i2v": {**WAN_VAE,
         "z-image": {**AUTOENCODER, **SCALE, "block_out_channels": [8], "up_block_types": ["UpDecoderBlock2D"],
                     "down_block_types": ["DownEncoderBlock2D"], "use_post_quant_conv": True,
                     "mid_block_add_attention": False},
+        "wan-ti2v": {**WAN_VAE, "temperal_downsample": [False, True], "is_residual": True, "patch_size": 2,
+                     "in_channels": 12, "out_channels": 12, "scale_factor_spatial": 8},
         "qwen-image": {**WAN_VAE, "_class_name": "AutoencoderKLQwenImage", "dim_mult": [1, 2],
                        "temperal_downsample": [True]}}
+VAES["qwen-image-edit"] = VAES["qwen-image"]
+VAES["wan-clip"] = VAES["wan-i2v"]
+VAES["sd3"] = VAES["z-image"]
 PROMPT = "Two foxes and a crane dance on thin ice while snow falls upon the old mill"
 NEGATIVE = "blurred, washed out"
 
@@ -161,7 +184,7 @@ def fill(model):
     """Sets weights by the rule; their shapes."""
     shapes = {}
     for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if not key.startswith("bn.running") and not isinstance(tensor, torch.nn.Parameter):
+        if not key.startswith(("bn.running", "pos_embed")) and not isinstance(tensor, torch.nn.Parameter):
             continue
         shapes[key] = list(tensor.shape)
         values = diffusion_weights.weight(key, shapes[key])
@@ -202,10 +225,17 @@ def components(name, encoded):
              "text_encoder": None, "tokenizer": None}
     if kind == "FluxPipeline":
         parts.update({"text_encoder_2": None, "tokenizer_2": None})
+    if kind == "StableDiffusion3Pipeline":
+        parts.update({f"{part}_{i}": None for part in ("text_encoder", "tokenizer") for i in (2, 3)})
+    if kind == "QwenImageEditPipeline":
+        parts["processor"] = None
     if name in SECOND:
         parts["transformer_2"] = filled("transformer_2", make(SECOND[name]))
     if name in VAES:
         parts["vae"] = filled("vae", make(VAES[name]))
+    if name in CLIP_VISION:
+        config = transformers.CLIPVisionConfig(**CLIP_VISION[name])
+        parts["image_encoder"] = filled("image_encoder", transformers.CLIPVisionModel(config))
     for component, model, config, read in TEXT_ENCODERS.get(name, []):
         model = getattr(transformers, model)
         parts[component] = filled(component, model(model.config_class(**copy.deepcopy(config))))
@@ -213,6 +243,15 @@ def components(name, encoded):
         watched(component, parts[component], read, encoded, kind == "Flux2KleinPipeline")
     more = {key: value for key, value in MORE.get(name, {}).items() if key != "transformer_2"}
     return getattr(diffusers, kind)(**parts, **more), shapes
+
+
+def text_tokens(name):
+    """Without encoders. Beside an image's, Diffusers takes 512 to be the text's."""
+    return 512 if name in CLIP_VISION else TEXT_TOKENS
+
+
+def takes_image(kind):
+    return kind in ("WanImageToVideoPipeline", "QwenImageEditPipeline")
 
 
 def arguments(name, pipeline):
@@ -224,7 +263,7 @@ def arguments(name, pipeline):
         latents = latents[:, :, 0]
     if kind == "Flux2KleinPipeline":
         latents = Flux2KleinPipeline._patchify_latents(latents)
-    elif kind in ("FluxPipeline", "QwenImagePipeline"):
+    elif kind in ("FluxPipeline", "QwenImagePipeline", "QwenImageEditPipeline"):
         latents = FluxPipeline._pack_latents(latents, 1, *latents.shape[1:])
     if kind == "WanPipeline":  # which checks its size, and takes that of the latents
         high = wide = 16
@@ -233,20 +272,34 @@ def arguments(name, pipeline):
     else:
         high, wide = (size * pipeline.vae_scale_factor for size in shape[2:])
     out = {"latents": latents, "height": high, "width": wide, "num_inference_steps": STEPS,
-           "true_cfg_scale" if kind == "QwenImagePipeline" else "guidance_scale": GUIDANCE,
+           "true_cfg_scale" if kind.startswith("QwenImage") else "guidance_scale": GUIDANCE,
            "output_type": "pt" if name in VAES else "latent"}
     if wan:
         out["num_frames"] = 4 * (shape[1] - 1) + 1
+    if takes_image(kind):
+        image = torch.tensor(diffusion_weights.unit("image", 3 * high * wide, SEED)).reshape(1, 3, high, wide)
     if kind == "WanImageToVideoPipeline":  # which takes colours from 0 to 1
-        values = diffusion_weights.unit("image", 3 * high * wide, SEED)
-        out["image"] = (torch.tensor(values).reshape(1, 3, high, wide) + 1) / 2
+        out["image"] = (image + 1) / 2
+    if name in CLIP_VISION:  # whose processor would take an image to its size, and colours to others
+        side = CLIP_VISION[name]["image_size"]
+        seen = torch.tensor(diffusion_weights.unit("image", 3 * side * side, SEED)).reshape(1, 3, side, side)
+        pipeline.image_processor = lambda **_: transformers.BatchEncoding({"pixel_values": seen})
+    if kind == "QwenImageEditPipeline":  # which would take it to a megapixel
+        edit.calculate_dimensions = lambda *_: (wide, high, None)
+        pipeline.image_processor.resize = lambda given, *_: given
+        pipeline.image_processor.preprocess = lambda *_: image
+        out["image"] = types.SimpleNamespace(size=(wide, high))
     if name not in TEXT_ENCODERS:
         width = config.get("text_dim", config.get("joint_attention_dim"))
-        out["prompt_embeds"] = seeded("prompt", [1, TEXT_TOKENS, width])
+        tokens = text_tokens(name)
+        out["prompt_embeds"] = seeded("prompt", [1, tokens, width])
+        if kind == "StableDiffusion3Pipeline":
+            for kept in ("", "negative_"):
+                out[f"{kept}pooled_prompt_embeds"] = seeded(f"pooled_{kept}prompt", [1, config["pooled_projection_dim"]])
         if kind == "FluxPipeline":
             out["pooled_prompt_embeds"] = seeded("pooled_prompt", [1, config["pooled_projection_dim"]])
         else:
-            out["negative_prompt_embeds"] = seeded("negative_prompt", [1, TEXT_TOKENS, width])
+            out["negative_prompt_embeds"] = seeded("negative_prompt", [1, tokens, width])
         return out
     out["prompt"] = PROMPT
     if kind in ("WanPipeline", "FluxPipeline"):
@@ -261,33 +314,39 @@ def arguments(name, pipeline):
 @torch.no_grad()
 def record(name):
     kind, _, _, shape = PIPELINES[name]
-    encoded, passes, steps, decoded = [], [], [], []
+    encoded, passes, steps, decoded, given_first = [], [], [], [], []
     pipeline, shapes = components(name, encoded)
     pipeline.set_progress_bar_config(disable=True)
 
-    def kept(function, into):
+    def kept(function, into, part=0):
         def call(*args, **given):
             out = function(*args, **given)
-            into.append(out[0])
+            into.append(out[part])
             return out
         return call
 
     pipeline.transformer.forward = kept(pipeline.transformer.forward, passes)
+    if name == "wan-ti2v":  # which puts an image's latents in their place at last
+        pipeline.prepare_latents = kept(pipeline.prepare_latents, given_first, 1)
     pipeline.scheduler.step = kept(pipeline.scheduler.step, steps)
     if pipeline.vae is not None:
         pipeline.vae.decode = kept(pipeline.vae.decode, decoded)
     given = arguments(name, pipeline)
     pipeline(**given)
-    unpacked = lambda x: FluxPipeline._unpack_latents(x, shape[2] * 8, shape[3] * 8, 8) if x.dim() == 3 else x
-    first = -passes[0][0] if kind == "ZImagePipeline" else unpacked(passes[0])
+    for first in given_first:
+        steps[-1][:, :, :1] = first
+    made = shape[2] * shape[3] // 4  # tokens; those of an image that is edited lie behind them
+    unpacked = lambda x: (FluxPipeline._unpack_latents(x[:, :made], shape[2] * 8, shape[3] * 8, 8) if x.dim() == 3 else x)
+    first = -passes[0][0] if kind == "ZImagePipeline" else unpacked(passes[0][-1:])  # behind the negative prompt's
     out = {"latent_shape": shape, "seed": SEED, "steps": STEPS, "guidance_scale": GUIDANCE, "first_pass": numbers(first),
            "latents": numbers(unpacked(steps[-1])), "tensors": shapes["transformer"]}
     if name not in TEXT_ENCODERS:
-        out["text_tokens"] = TEXT_TOKENS
+        out["text_tokens"] = text_tokens(name)
     elif kind == "WanPipeline":
         out["text_tokens"] = PADDED
-    if name in SECOND:
-        out["transformer_2"] = shapes["transformer_2"]
+    for component in ("transformer_2", "image_encoder"):
+        if component in shapes:
+            out[component] = shapes[component]
     for component, *_ in TEXT_ENCODERS.get(name, []):
         (ids, rows, pads), *other = [run[1:] for run in encoded if run[0] == component]
         of = {"folder": component, "ids": ids, "rows": numbers(rows),
@@ -301,7 +360,7 @@ def record(name):
     if decoded:
         (pixels,) = decoded
         frames = pixels.shape[2] if pixels.dim() == 5 else 1
-        reads = ("encoder", "quant") if kind == "WanImageToVideoPipeline" else ()
+        reads = ("encoder", "quant") if takes_image(kind) else ()
         stride = 53 if frames > 1 else 5  # of the pixels that a reference keeps
         out["pixels"] = {"shape": [pixels.shape[1], frames, *pixels.shape[-2:]], "stride": stride,
                          "values": numbers(pixels.flatten()[::stride]),
@@ -328,6 +387,9 @@ def main():
         for component, kind, config, _ in TEXT_ENCODERS.get(name, []):
             index[component] = ["transformers", kind]
             write(os.path.join(at, component, "config.json"), config)
+        if name in CLIP_VISION:
+            index["image_encoder"] = ["transformers", "CLIPVisionModel"]
+            write(os.path.join(at, "image_encoder", "config.json"), CLIP_VISION[name])
         if name in VAES:
             index["vae"] = ["diffusers", VAES[name]["_class_name"]]
             write(os.path.join(at, "vae", "config.json"), VAES[name])

@@ -56,7 +56,7 @@ struct WanVae {
   }
 };
 
-// Without residual levels. Twice as many channels come out as latents have: their middle, then their spread.
+// Twice as many channels come out as latents have: their middle, then their spread.
 ConvolutionalEncoder read_wan_encoder(const ConfigReader& config, const TensorSource& source,
                                       std::uint32_t latent, std::uint32_t colours) {
   const WanVae vae{TowerReader(source, WeightType::kFp32, {""}, "encoder.conv_in.weight")};
@@ -74,18 +74,28 @@ ConvolutionalEncoder read_wan_encoder(const ConfigReader& config, const TensorSo
                            .norm = vae.norm("encoder.norm_out", widest),
                            .out = vae.convolution("encoder.conv_out", widest, 2 * latent, 3),
                            .last = vae.convolution("quant_conv", 2 * latent, 2 * latent, 1)};
+  // Layers are counted one behind the other, where levels are not residual.
+  const bool residual = config.flag("is_residual", false);
   std::uint32_t before = base, layer = 0;
   const auto next = [&] { return "encoder.down_blocks." + std::to_string(layer++) + "."; };
   for (std::size_t i = 0; i < factors.size(); ++i) {
     ConvolutionalEncoder::Level& level = out.levels.emplace_back();
+    const std::uint32_t width = base * factors[i];
+    level.residual = residual;
+    const bool last = i + 1 == factors.size();
+    if (const std::uint32_t made = before * (last ? 1 : halved[i] ? 8 : 4); residual && made % width != 0)
+      throw_user_error("{}: key \"dim_mult\": residual levels cannot make {} channels of {}", config.where(),
+                       width, before);
+    const std::string whole = residual ? next() : "";
     for (std::uint32_t n = 0; n < each; ++n) {
-      level.blocks.push_back(read_residual_block([&](const auto&... of) { return vae.norm(of...); },
-                                                 [&](const auto&... of) { return vae.convolution(of...); },
-                                                 next(), before, base * factors[i]));
-      before = base * factors[i];
+      level.blocks.push_back(read_residual_block(
+          [&](const auto&... of) { return vae.norm(of...); },
+          [&](const auto&... of) { return vae.convolution(of...); },
+          residual ? whole + "resnets." + std::to_string(n) + "." : next(), before, width));
+      before = width;
     }
-    if (i + 1 == factors.size()) continue;
-    const std::string at = next();
+    if (last) continue;
+    const std::string at = residual ? whole + "downsampler." : next();
     level.halved = Convolution(vae.reader, at + "resample.1", before, before, {3, 3});
     if (halved[i]) level.frames = Convolution(vae.reader, at + "time_conv", before, before, {3, 1, 1});
   }
@@ -151,8 +161,7 @@ class AutoencoderKlWan : public ImageDecoder {
     if (patch_ > 16 || colours_ % (patch_ * patch_) != 0)
       throw_user_error("{}: key \"patch_size\" is {}, of which {} channels are no whole number",
                        config.where(), patch_, colours_);
-    // Wan 2.2's (residual, of patches) encodes otherwise.
-    if (patch_ == 1 && !config.flag("is_residual", false) && source.has("encoder.conv_in.weight"))
+    if (source.has("encoder.conv_in.weight"))
       encoder_ = read_wan_encoder(config, source, channels_, colours_);
   }
 
@@ -166,16 +175,10 @@ class AutoencoderKlWan : public ImageDecoder {
                             ThreadPool& pool) const override {
     const Volume made = decoder_(channels_last(shape, latents, scale_), pool);
     const std::vector<float> planes = channels_first(made);
-    const auto [frames, rows, columns] = made.size;
+    const LatentShape patches = {colours_, made.size[0], made.size[1], made.size[2]};
     std::vector<float> out(planes.size());
-    // Channels [colour, column of the patch, row of the patch].
-    for (std::size_t i = 0; i < planes.size(); ++i) {
-      const std::size_t column = i % columns, row = i / columns % rows, frame = i / columns / rows % frames;
-      const std::size_t channel = i / columns / rows / frames, colour = channel / patch_ / patch_;
-      const std::size_t y = row * patch_ + channel % patch_, x = column * patch_ + channel / patch_ % patch_;
-      out[((colour * frames + frame) * rows * patch_ + y) * columns * patch_ + x] =
-          std::clamp(planes[i], -1.0F, 1.0F);
-    }
+    for (std::size_t i = 0; i < planes.size(); ++i)
+      out[pixel_of(i, patches)] = std::clamp(planes[i], -1.0F, 1.0F);
     return out;
   }
 
@@ -184,7 +187,10 @@ class AutoencoderKlWan : public ImageDecoder {
     if (!encoder_) return ImageDecoder::encode(shape, pixels, pool);
     const LatentScale none{.scale = std::vector<float>(colours_, 1),
                            .shift = std::vector<float>(colours_, 0)};
-    std::vector<float> out = channels_first((*encoder_)(channels_last(shape, pixels, none), pool));
+    const LatentShape patches = {colours_, shape[1], shape[2] / patch_, shape[3] / patch_};
+    std::vector<float> placed(pixels.size());
+    for (std::size_t i = 0; i < placed.size(); ++i) placed[i] = pixels[pixel_of(i, patches)];
+    std::vector<float> out = channels_first((*encoder_)(channels_last(patches, placed, none), pool));
     out.resize(out.size() / 2);
     const std::size_t each = out.size() / channels_;
     for (std::size_t i = 0; i < out.size(); ++i)
@@ -193,6 +199,16 @@ class AutoencoderKlWan : public ImageDecoder {
   }
 
  private:
+  // Where element i of `patches`, whose channels are [colour, column of the patch, row of the patch], lies
+  // among pixels.
+  std::size_t pixel_of(std::size_t i, const LatentShape& patches) const {
+    const std::size_t frames = patches[1], rows = patches[2], columns = patches[3];
+    const std::size_t column = i % columns, row = i / columns % rows, frame = i / columns / rows % frames;
+    const std::size_t channel = i / columns / rows / frames, colour = channel / patch_ / patch_;
+    const std::size_t y = row * patch_ + channel % patch_, x = column * patch_ + channel / patch_ % patch_;
+    return ((colour * frames + frame) * rows * patch_ + y) * columns * patch_ + x;
+  }
+
   const std::uint32_t channels_, colours_, patch_;  // colours of a patch's pixels
   const LatentScale scale_;
   const ConvolutionalDecoder decoder_;

@@ -209,6 +209,34 @@ Volume picked(const Volume& x, const std::array<std::uint32_t, 3>& first,
   return out;
 }
 
+// As small as what a level makes of x, in so many channels: means of each `together` of [channel, frame of
+// two, row of two, column of two], with zeros before the first frame, where there are two.
+Volume averaged(const Volume& x, std::size_t channels, bool smaller, bool fewer) {
+  const std::uint32_t side = smaller ? 2 : 1, each = fewer ? 2 : 1;
+  const auto [frames, rows, columns] = x.size;
+  const std::size_t inputs = channels_of(x), together = inputs * each * side * side / channels;
+  const std::uint32_t zeros = (each - frames % each) % each;
+  Volume out{.size = {(frames + zeros) / each, rows / side, columns / side}, .values = {}};
+  out.values.assign(std::size_t{out.positions()} * channels, 0);
+  for (std::uint32_t frame = 0; frame < frames; ++frame) {
+    for (std::uint32_t row = 0; row < out.size[1] * side; ++row) {
+      for (std::uint32_t column = 0; column < out.size[2] * side; ++column) {
+        const std::uint32_t later = frame + zeros;
+        const float* const from =
+            x.values.data() + ((std::size_t{frame} * rows + row) * columns + column) * inputs;
+        float* const to =
+            out.values.data() +
+            ((std::size_t{later / each} * out.size[1] + row / side) * out.size[2] + column / side) * channels;
+        for (std::size_t c = 0; c < inputs; ++c) {
+          const std::size_t place = ((c * each + later % each) * side + row % side) * side + column % side;
+          to[place / together] += from[c] / static_cast<float>(together);
+        }
+      }
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 // Strides by what is left out: of rows and columns zeros are behind the last alone, so that the middles of
@@ -216,13 +244,18 @@ Volume picked(const Volume& x, const std::array<std::uint32_t, 3>& first,
 Volume ConvolutionalEncoder::operator()(Volume x, ThreadPool& pool) const {
   x = in(x, pool);
   for (const Level& level : levels) {
+    const Volume before = level.residual ? x : Volume{};
     for (const ResidualBlock& block : level.blocks) x = block(x, pool);
     if (level.halved) x = picked((*level.halved)(x, pool), {0, 1, 1}, {1, 2, 2});
-    if (!level.frames || x.size[0] == 1) continue;
-    const Volume less = picked((*level.frames)(x, pool), {2, 0, 0}, {2, 1, 1});
-    x = picked(x, {0, 0, 0}, {x.size[0], 1, 1});
-    x.values.insert(x.values.end(), less.values.begin(), less.values.end());
-    x.size[0] += less.size[0];
+    if (level.frames && x.size[0] > 1) {
+      const Volume less = picked((*level.frames)(x, pool), {2, 0, 0}, {2, 1, 1});
+      x = picked(x, {0, 0, 0}, {x.size[0], 1, 1});
+      x.values.insert(x.values.end(), less.values.begin(), less.values.end());
+      x.size[0] += less.size[0];
+    }
+    if (!level.residual) continue;
+    const Volume past = averaged(before, channels_of(x), level.halved.has_value(), level.frames.has_value());
+    add(x.values.data(), past.values.data(), x.values.size());
   }
   x = middle[0](x, pool);
   if (attention) x = (*attention)(std::move(x), pool);

@@ -98,6 +98,7 @@ struct ConvolutionalEncoder {
     std::vector<ResidualBlock> blocks;
     std::optional<Convolution> halved;  // of each second row and column
     std::optional<Convolution> frames;  // makes one of two frames, but for the first
+    bool residual = false;              // what went in is added, as means of what becomes one channel
   };
   Convolution in;
   std::vector<Level> levels;

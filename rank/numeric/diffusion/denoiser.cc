@@ -8,7 +8,8 @@
 
 namespace tpsim::rank {
 
-extern const DenoiserFamily kFlux2Denoiser, kFluxDenoiser, kQwenImageDenoiser, kWanDenoiser, kZImageDenoiser;
+extern const DenoiserFamily kFlux2Denoiser, kFluxDenoiser, kQwenImageDenoiser, kStableDiffusion3Denoiser,
+    kWanDenoiser, kZImageDenoiser;
 
 void Denoiser::guide(const LatentShape&, float guidance, std::span<const float> other,
                      std::vector<float>& prompt) const {
@@ -17,8 +18,9 @@ void Denoiser::guide(const LatentShape&, float guidance, std::span<const float> 
 
 std::unique_ptr<Denoiser> load_denoiser(const ConfigReader& config, const TensorSource& source,
                                         std::uint32_t tp_size) {
-  static const DenoiserFamily* const families[] = {&kWanDenoiser, &kFluxDenoiser, &kFlux2Denoiser,
-                                                   &kQwenImageDenoiser, &kZImageDenoiser};
+  static const DenoiserFamily* const families[] = {
+      &kWanDenoiser,   &kFluxDenoiser, &kFlux2Denoiser, &kQwenImageDenoiser, &kStableDiffusion3Denoiser,
+      &kZImageDenoiser};
   const std::string name = config.text("_class_name", "");
   std::vector<std::string_view> names;
   for (const DenoiserFamily* const family : families) {

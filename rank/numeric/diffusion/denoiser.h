@@ -18,8 +18,9 @@ namespace tpsim::rank {
 
 struct TextEmbeddings {
   std::uint32_t tokens = 0;
-  std::vector<float> rows;    // [tokens, Denoiser::text_size()]
-  std::vector<float> pooled;  // [Denoiser::pooled_size()]
+  std::vector<float> rows;        // [tokens, Denoiser::text_size()]
+  std::vector<float> pooled;      // [Denoiser::pooled_size()]
+  std::vector<float> image = {};  // rows of Denoiser::image_size(), what an image encoder makes of an image
 };
 
 class Denoiser {
@@ -35,6 +36,8 @@ class Denoiser {
   virtual std::uint32_t text_size() const = 0;
   // Of the prompt as a whole; 0: there is none.
   virtual std::uint32_t pooled_size() const { return 0; }
+  // Of a row of an image encoder's; 0: none is read.
+  virtual std::uint32_t image_size() const { return 0; }
   // Whether this much guidance takes a pass without the prompt; else it is an input, or none.
   virtual bool guided(float guidance) const { return guidance > 1; }
   // Tokens of the latents, where the pipeline gives its scheduler sigmas from 1 to 1 / steps; 0: it leaves
@@ -50,6 +53,10 @@ class Denoiser {
   // other + guidance (prompt - other), unless the family has a rule of its own.
   virtual void guide(const LatentShape& shape, float guidance, std::span<const float> other,
                      std::vector<float>& prompt) const;
+  // Puts what `condition`, an image's latents, gives of the video in its place; behind `latents` in a pass,
+  // they say that it is given.
+  virtual void give(const LatentShape&, std::span<const float> /*condition*/,
+                    std::vector<float>& /*latents*/) const {}
   // One pass over `latents` [input_channels(), …] of `shape`, which is theirs alone, for each of `texts`,
   // split.cfg of them, of any lengths: what the model predicts for each, of the shape of the latents.
   // Collective, with equal arguments on every rank. Throws UserError for sizes that it cannot take.

@@ -191,6 +191,7 @@ std::vector<float> denoise(const Denoisers& denoisers, FlowScheduler& scheduler,
     const Denoiser& denoiser = last ? *denoisers.second : *denoisers.first;
     ranks.at_step(step);
     std::vector<float> input = latents;
+    denoiser.give(shape, prompt.condition, input);
     input.insert(input.end(), prompt.condition.begin(), prompt.condition.end());
     std::vector<std::vector<float>> passes;
     if (ranks.split().cfg == 2) {
@@ -204,6 +205,7 @@ std::vector<float> denoise(const Denoisers& denoisers, FlowScheduler& scheduler,
     scheduler.step(passes[0], latents);
   }
   ranks.at_step(0);
+  denoisers.first->give(shape, prompt.condition, latents);
   return latents;
 }
 

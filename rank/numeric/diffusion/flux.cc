@@ -107,11 +107,13 @@ class Flux : public Denoiser {
                           product(x_, sequence.patches(latents, tokens[i].image), pool));
     }
     const SequenceRanks::Call call = sequence.call(heads_ / tp_, dim_);
-    for (const auto& block : double_)
-      forward_joint(block, modulations(block, condition, pool), call, tokens, x, ranks);
+    for (const auto& block : double_) {
+      const JointTables tables = modulations(block, condition, pool);
+      forward_joint(block, {&tables, 1}, call, tokens, x, ranks);
+    }
     for (const JointStream& block : single_)
       forward_single(block, product(block.modulation, condition, pool), call, tokens, x, ranks);
-    return sequence.finish(norm_out_, proj_out_, condition, x, ranks);
+    return sequence.finish(norm_out_, proj_out_, {&condition, 1}, x, ranks);
   }
 
  private:

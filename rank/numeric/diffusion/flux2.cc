@@ -144,10 +144,10 @@ class Flux2 : public Denoiser {
     }
     const SequenceRanks::Call call = sequence.call(heads_ / tp_, dim_);
     const JointTables tables = {product(both_[0], condition, pool), product(both_[1], condition, pool)};
-    for (const auto& block : double_) forward_joint(block, tables, call, tokens, x, ranks);
+    for (const auto& block : double_) forward_joint(block, {&tables, 1}, call, tokens, x, ranks);
     const Rows table = product(one_, condition, pool);
     for (const JointStream& block : single_) forward_single(block, table, call, tokens, x, ranks);
-    return sequence.finish(norm_out_, proj_out_, condition, x, ranks);
+    return sequence.finish(norm_out_, proj_out_, {&condition, 1}, x, ranks);
   }
 
  private:

@@ -26,8 +26,19 @@ Rows headed(const TowerLinear& linear, const Rows& norm, float eps, const Rows& 
   return out;
 }
 
-JointSequence::JointSequence(const LatentShape& shape, const SequenceRanks::OfPrompts& text)
-    : shape_(shape), text_(text), grid_{1, shape[2] / 2, shape[3] / 2} {
+namespace {
+
+// That of a rank's prompt, or of all.
+template <typename T>
+const T& of_prompt(std::span<const T> all, std::uint32_t rank, const SequenceRanks& ranks) {
+  return all[all.size() > 1 ? ranks.prompt(rank) : 0];
+}
+
+}  // namespace
+
+JointSequence::JointSequence(const LatentShape& shape, const SequenceRanks::OfPrompts& text,
+                             std::uint32_t images)
+    : shape_(shape), text_(text), grid_{images, shape[2] / 2, shape[3] / 2} {
   if (shape[1] != 1)
     throw_user_error("--latent-size: the transformer makes images, of 1 frame, and not of {}", shape[1]);
 }
@@ -44,8 +55,12 @@ JointTokens JointSequence::tokens(std::uint32_t i, const SequenceRanks& ranks) c
 
 Rows JointSequence::patches(std::span<const float> latents, const Share& image) const {
   Rows out;
-  for_patches(shape_, kJointPatch, grid_, image,
-              [&](std::uint32_t, std::uint32_t, std::size_t at) { out.push_back(latents[at]); });
+  const std::size_t plane = std::size_t{shape_[2]} * shape_[3], images = grid_[0];
+  for_patches({shape_[0], grid_[0], shape_[2], shape_[3]}, kJointPatch, grid_, image,
+              [&](std::uint32_t, std::uint32_t channel, std::size_t at) {
+                const std::size_t from = at / plane % images;
+                out.push_back(latents[(from * shape_[0] + channel) * plane + at % plane]);
+              });
   return out;
 }
 
@@ -54,24 +69,33 @@ SequenceRanks::Call JointSequence::call(std::uint32_t heads, std::uint32_t dim) 
 }
 
 std::vector<std::vector<float>> JointSequence::finish(const TowerLinear& norm, const TowerLinear& proj,
-                                                      const Rows& condition, const PerRank& x,
-                                                      SequenceRanks& ranks) const {
+                                                      std::span<const Rows> conditions, const PerRank& x,
+                                                      SequenceRanks& ranks, bool channels_last) const {
   const std::uint32_t width = proj.weight.k();
-  const Rows last = product(norm, condition, ranks.pool());
-  PerRank rows;
-  for (const Rows& own : x)
-    rows.push_back(
-        product(proj, modulated(own, width, kJointEps, last.data() + width, last.data()), ranks.pool()));
-  return unpatched(rows, ranks);
+  PerRank rows, last;
+  for (const Rows& condition : conditions) last.push_back(product(norm, condition, ranks.pool()));
+  for (std::uint32_t i = 0; i < x.size(); ++i) {
+    const float* const table = of_prompt<Rows>(last, i, ranks).data();
+    rows.push_back(product(proj, modulated(x[i], width, kJointEps, table + width, table), ranks.pool()));
+  }
+  return unpatched(rows, ranks, channels_last);
 }
 
-std::vector<std::vector<float>> JointSequence::unpatched(const PerRank& rows, SequenceRanks& ranks) const {
+std::vector<std::vector<float>> JointSequence::unpatched(const PerRank& rows, SequenceRanks& ranks,
+                                                         bool channels_last) const {
   std::vector<std::vector<float>> out;
   for (const Rows& all : ranks.gather(rows, {count(0), count(1)}, 4 * shape_[0])) {
-    std::size_t from = std::size_t{text_[out.size()]} * 4 * shape_[0];
+    const std::uint32_t places = 4;
+    const std::size_t size = places * shape_[0], text = text_[out.size()] * size;
+    std::size_t from = 0;
     std::vector<float>& latents = out.emplace_back(elements(shape_));
-    for_patches(shape_, kJointPatch, grid_, {0, grid_[1] * grid_[2]},
-                [&](std::uint32_t, std::uint32_t, std::size_t at) { latents[at] = all[from++]; });
+    for_patches(shape_, kJointPatch, {1, grid_[1], grid_[2]}, {0, grid_[1] * grid_[2]},
+                [&](std::uint32_t token, std::uint32_t channel, std::size_t at) {
+                  const std::size_t place = from++ % places;
+                  const std::size_t in =
+                      channels_last ? place * shape_[0] + channel : channel * places + place;
+                  latents[at] = all[text + token * size + in];
+                });
   }
   return out;
 }
@@ -107,35 +131,42 @@ JointTables modulations(const std::array<JointStream, 2>& block, const Rows& con
 
 JointStream read_joint_stream(const CutReader& reader, const std::string& attention, bool text,
                               const std::string& modulation, const std::string& up, const std::string& down,
-                              std::uint32_t width, std::uint32_t dim) {
+                              std::uint32_t width, std::uint32_t dim, bool last) {
   const auto projection = [&](const std::string& name) {
     return reader.columns(attention + (text ? "add_" + name + "_proj" : "to_" + name), width, width);
   };
   const std::string norm = attention + (text ? "norm_added_" : "norm_");
-  return {.modulation = reader.reader.whole(modulation, 6 * width, {width}, /*bias=*/true),
-          .q = projection("q"),
-          .k = projection("k"),
-          .v = projection("v"),
-          .out = reader.rows(attention + (text ? "to_add_out" : "to_out.0"), width, width),
-          .up = reader.columns(up, kJointMlpRatio * width, width),
-          .down = reader.rows(down, width, kJointMlpRatio * width),
-          .norm_q = reader.reader.tensor(norm + "q.weight", {dim}),
-          .norm_k = reader.reader.tensor(norm + "k.weight", {dim}),
-          .gated = false};
+  JointStream out{
+      .modulation = reader.reader.whole(modulation, (last ? 2 : 6) * width, {width}, /*bias=*/true),
+      .q = projection("q"),
+      .k = projection("k"),
+      .v = projection("v"),
+      .out = {},
+      .up = {},
+      .down = {},
+      .norm_q = reader.reader.tensor(norm + "q.weight", {dim}),
+      .norm_k = reader.reader.tensor(norm + "k.weight", {dim})};
+  if (last) return out;
+  out.out = reader.rows(attention + (text ? "to_add_out" : "to_out.0"), width, width);
+  out.up = reader.columns(up, kJointMlpRatio * width, width);
+  out.down = reader.rows(down, width, kJointMlpRatio * width);
+  return out;
 }
 
-void forward_joint(const std::array<JointStream, 2>& block, const JointTables& tables,
+void forward_joint(const std::array<JointStream, 2>& block, std::span<const JointTables> tables,
                    const SequenceRanks::Call& call, const std::vector<JointTokens>& tokens, PerRank& x,
                    SequenceRanks& ranks) {
   ThreadPool& pool = ranks.pool();
   const std::uint32_t width = block[0].q.shards[0].weight.k(), mine = call.heads * call.dim;
-  const auto table = [&](std::size_t s, std::size_t i) { return tables[s].data() + i * width; };
+  const auto table = [&](std::uint32_t rank, std::size_t s, std::size_t i) {
+    return of_prompt(tables, rank, ranks)[s].data() + i * width;
+  };
   PerRank q(x.size()), k(x.size()), v(x.size()), met;
   for (std::uint32_t i = 0; i < x.size(); ++i) {
     const std::uint32_t shard = ranks.shard(i);
     const std::array<Rows, 2> rows = streams(x[i], tokens[i], width);
     for (std::size_t s = 0; s < 2; ++s) {
-      const Rows in = modulated(rows[s], width, kJointEps, table(s, 0), table(s, 1));
+      const Rows in = modulated(rows[s], width, kJointEps, table(i, s, 0), table(i, s, 1));
       q[i] = concatenated(std::move(q[i]),
                           headed(block[s].q.shards[shard], block[s].norm_q, kJointEps, in, pool));
       k[i] = concatenated(std::move(k[i]),
@@ -154,13 +185,14 @@ void forward_joint(const std::array<JointStream, 2>& block, const JointTables& t
     for (std::uint32_t i = 0; i < x.size(); ++i)
       parts.push_back(product(layer.shards[ranks.shard(i)], part(i), pool));
     ranks.reduce(parts, layer.bias);
-    for (std::size_t i = 0; i < x.size(); ++i) add_gated(rows[i][s], parts[i], table(s, gate), width);
+    for (std::uint32_t i = 0; i < x.size(); ++i) add_gated(rows[i][s], parts[i], table(i, s, gate), width);
   };
   for (std::size_t s = 0; s < 2; ++s) {
+    if (block[s].out.shards.empty()) continue;
     add_sums(s, block[s].out, 2, [&](std::uint32_t i) { return streams(met[i], tokens[i], mine)[s]; });
     add_sums(s, block[s].down, 5, [&](std::uint32_t i) {
       return mlp_hidden(block[s], ranks.shard(i),
-                        modulated(rows[i][s], width, kJointEps, table(s, 3), table(s, 4)), pool);
+                        modulated(rows[i][s], width, kJointEps, table(i, s, 3), table(i, s, 4)), pool);
     });
   }
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = concatenated(std::move(rows[i][0]), rows[i][1]);

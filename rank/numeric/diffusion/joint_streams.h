@@ -42,23 +42,27 @@ struct JointTokens {
 
 class JointSequence {
  public:
-  // Throws UserError naming --latent-size unless it is an image's.
-  JointSequence(const LatentShape& shape, const SequenceRanks::OfPrompts& text);
+  // `images` of `shape`, of which the first is made and the others are given. Throws UserError naming
+  // --latent-size unless it is an image's.
+  JointSequence(const LatentShape& shape, const SequenceRanks::OfPrompts& text, std::uint32_t images = 1);
 
-  const attention::GridSize& grid() const { return grid_; }
-  std::uint32_t count(std::uint32_t prompt) const { return text_[prompt] + grid_[1] * grid_[2]; }
+  const attention::GridSize& grid() const { return grid_; }  // image, row, column
+  std::uint32_t count(std::uint32_t prompt) const { return text_[prompt] + grid_[0] * grid_[1] * grid_[2]; }
   // Of local rank i, without turns.
   JointTokens tokens(std::uint32_t i, const SequenceRanks& ranks) const;
-  // Rows of 4 x channels.
+  // Rows of 4 x channels. `latents`: image after image.
   Rows patches(std::span<const float> latents, const Share& image) const;
   // `heads`: of a shard.
   SequenceRanks::Call call(std::uint32_t heads, std::uint32_t dim) const;
   // Of each prompt the latents that `proj` makes of x, normed, scaled and shifted by what `norm` says of the
-  // condition (scale, then shift: Diffusers' AdaLayerNormContinuous).
+  // prompt's condition, or that of all (scale, then shift: Diffusers' AdaLayerNormContinuous).
   std::vector<std::vector<float>> finish(const TowerLinear& norm, const TowerLinear& proj,
-                                         const Rows& condition, const PerRank& x, SequenceRanks& ranks) const;
-  // Of each prompt the latents of rows [tokens, 4 x channels] of the ranks.
-  std::vector<std::vector<float>> unpatched(const PerRank& rows, SequenceRanks& ranks) const;
+                                         std::span<const Rows> conditions, const PerRank& x,
+                                         SequenceRanks& ranks, bool channels_last = false) const;
+  // Of each prompt the latents of the first image, of rows [tokens, 4 x channels] of the ranks, in which a
+  // token's channels lie together, or those of a place.
+  std::vector<std::vector<float>> unpatched(const PerRank& rows, SequenceRanks& ranks,
+                                            bool channels_last = false) const;
 
  private:
   LatentShape shape_;
@@ -74,15 +78,17 @@ struct JointStream {
   bool gated = false;  // the MLP: SiLU of half of `up` times the other; else GELU of it
 };
 // Of a block that has both, `text` or image: tensors `modulation`, `up` and `down` of the block, and those of
-// Diffusers' joint Attention at `attention`. `dim`: of a head.
+// Diffusers' joint Attention at `attention`. `dim`: of a head. `last`: nothing reads the stream behind it, so
+// that it gives keys and values (and queries) alone.
 JointStream read_joint_stream(const CutReader& reader, const std::string& attention, bool text,
                               const std::string& modulation, const std::string& up, const std::string& down,
-                              std::uint32_t width, std::uint32_t dim);
+                              std::uint32_t width, std::uint32_t dim, bool last = false);
 // Shift, scale and gate of attention, then of the MLP, of each stream.
 using JointTables = std::array<Rows, 2>;
 JointTables modulations(const std::array<JointStream, 2>& block, const Rows& condition, ThreadPool& pool);
-// x through a block; streams: text's, then image's.
-void forward_joint(const std::array<JointStream, 2>& block, const JointTables& tables,
+// x through a block; streams: text's, then image's. `tables`: of each prompt, or those of all. Text that
+// nothing reads any more has no `out`.
+void forward_joint(const std::array<JointStream, 2>& block, std::span<const JointTables> tables,
                    const SequenceRanks::Call& call, const std::vector<JointTokens>& tokens, PerRank& x,
                    SequenceRanks& ranks);
 // Through one of one stream, whose attention and MLP lie beside each other. `table`: shift, scale, gate.

@@ -1,6 +1,6 @@
 // Qwen-Image, as Diffusers' QwenImageTransformer2DModel has it: blocks of joint attention with a stream each
-// for text and image. The image's positions are counted from its middle, those of the text go on along the
-// diagonal from where the image ends.
+// for text and image, or images, where some are given to be edited. An image's positions are counted from its
+// middle, those of the text go on along the diagonal from where the image ends.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -98,7 +98,9 @@ class QwenImage : public Denoiser {
     Rows condition = time_(sinusoids(timestep, kJointTimeSize), pool);
     activate(TowerActivation::kSilu, condition.data(), width_);
 
-    const JointSequence sequence(shape, tokens_of(texts));
+    // Images to edit lie behind the latents, and their tokens behind the latents' tokens.
+    const auto images = static_cast<std::uint32_t>(latents.size() / elements(shape));
+    const JointSequence sequence(shape, tokens_of(texts), images);
     const auto rows = static_cast<std::int32_t>(sequence.grid()[1]),
                columns = static_cast<std::int32_t>(sequence.grid()[2]);
     std::vector<JointTokens> tokens(ranks.local());
@@ -118,10 +120,11 @@ class QwenImage : public Denoiser {
       x[i] = concatenated(product(text_in_, embeddings, pool),
                           product(image_in_, sequence.patches(latents, tokens[i].image), pool));
     }
-    for (const auto& block : blocks_)
-      forward_joint(block, modulations(block, condition, pool), sequence.call(heads_ / tp_, dim_), tokens, x,
-                    ranks);
-    return sequence.finish(norm_out_, proj_out_, condition, x, ranks);
+    for (const auto& block : blocks_) {
+      const JointTables tables = modulations(block, condition, pool);
+      forward_joint(block, {&tables, 1}, sequence.call(heads_ / tp_, dim_), tokens, x, ranks);
+    }
+    return sequence.finish(norm_out_, proj_out_, {&condition, 1}, x, ranks);
   }
 
  private:

@@ -1,8 +1,11 @@
-// Wan 2.1's text to video, as Diffusers' WanTransformer3DModel has it: blocks of self-attention with
-// rotations by frame, row and column, cross attention to the text, and an MLP, modulated by the timestep.
-//
-// Not computed, and refused: image conditions (I2V) and a timestep for each token (TI2V).
+// Wan 2.1 and 2.2, as Diffusers' WanTransformer3DModel has it: blocks of self-attention with rotations by
+// frame, row and column, cross attention to the text, and an MLP, modulated by the timestep. Of an image that
+// is given as the first latents (TI2V-5B) the tokens are at timestep 0; to what an image encoder makes of it
+// (I2V of 2.1) cross attention goes, too.
+#include <algorithm>
+#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/base/error.h"
@@ -14,6 +17,8 @@
 namespace tpsim::rank {
 namespace {
 
+constexpr float kImageEps = 1e-5F;  // of norms of an image, PyTorch's default
+
 using PerRank = SequenceRanks::PerRank;
 using Rows = std::vector<float>;
 
@@ -22,9 +27,14 @@ struct WanAttention {
   TowerNorm norm_q, norm_k;
 };
 
+// What modulates rows of a video, those of the first frame where it is given, and the others.
+struct WanTables {
+  std::vector<float> given, made;
+};
+
 struct WanBlock {
-  WanAttention self, cross;
-  TowerNorm norm2;  // empty weight: none
+  WanAttention self, cross, image;  // image: of keys and values alone
+  TowerNorm norm2;                  // empty weight: none
   CutLinear up, down;
   std::vector<float> table;  // [6, width]
 };
@@ -41,14 +51,15 @@ class Wan : public Denoiser {
         text_(config.number("text_dim")),
         freq_(config.number("freq_dim", 2)),
         ffn_(config.number("ffn_dim")),
+        image_(config.number_or("image_dim", 0)),
         eps_(static_cast<float>(config.real("eps", 1e-6, 0, 1))) {
-    for (const char* const key : {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"}) {
-      if (config.has(key))
-        throw_user_error(
-            "{}: key \"{}\" is given; of images as conditions those behind the latents are computed, not "
-            "those that an image encoder reads",
-            config.where(), key);
-    }
+    if (config.has("pos_embed_seq_len") ||
+        (image_ > 0 ? config.number_or("added_kv_proj_dim", 0) != width_ : config.has("added_kv_proj_dim")))
+      throw_user_error(
+          "{}: keys \"image_dim\", \"added_kv_proj_dim\" and \"pos_embed_seq_len\" must be given, {}, and "
+          "not "
+          "given, or none of them: no other image is computed",
+          config.where(), width_);
     if (dim_ % 2 != 0)
       throw_user_error("{}: key \"attention_head_dim\" is {}; it must be even", config.where(), dim_);
     const std::string qk_norm = config.text("qk_norm", "rms_norm_across_heads");
@@ -71,6 +82,14 @@ class Wan : public Denoiser {
     text_embedder_ = {.first = linear(condition + "text_embedder.linear_1", width_, text_),
                       .second = linear(condition + "text_embedder.linear_2", width_, width_),
                       .activation = TowerActivation::kGeluTanh};
+    if (image_ > 0) {
+      const std::string image = condition + "image_embedder.";
+      image_in_ = reader.norm(image + "norm1", image_, kImageEps);
+      image_embedder_ = {.first = linear(image + "ff.net.0.proj", image_, image_),
+                         .second = linear(image + "ff.net.2", width_, image_),
+                         .activation = TowerActivation::kGelu};
+      image_out_ = reader.norm(image + "norm2", width_, kImageEps);
+    }
     refuse_uncut(tp_, heads_, "num_attention_heads", config.where());
     refuse_uncut(tp_, ffn_, "ffn_dim", config.where());
     const CutReader cut{reader, tp_};
@@ -85,12 +104,18 @@ class Wan : public Denoiser {
     const bool cross_norm = config.flag("cross_attn_norm", true);
     for (std::uint32_t i = 0; i < config.number("num_layers"); ++i) {
       const std::string at = "blocks." + std::to_string(i) + ".";
-      blocks_.push_back({.self = attention(at + "attn1."),
-                         .cross = attention(at + "attn2."),
-                         .norm2 = cross_norm ? reader.norm(at + "norm2", width_, eps_) : TowerNorm{},
-                         .up = cut.columns(at + "ffn.net.0.proj", ffn_, width_),
-                         .down = cut.rows(at + "ffn.net.2", width_, ffn_),
-                         .table = reader.tensor(at + "scale_shift_table", {1, 6, width_})});
+      WanBlock& block = blocks_.emplace_back();
+      block = {.self = attention(at + "attn1."),
+               .cross = attention(at + "attn2."),
+               .image = {},
+               .norm2 = cross_norm ? reader.norm(at + "norm2", width_, eps_) : TowerNorm{},
+               .up = cut.columns(at + "ffn.net.0.proj", ffn_, width_),
+               .down = cut.rows(at + "ffn.net.2", width_, ffn_),
+               .table = reader.tensor(at + "scale_shift_table", {1, 6, width_})};
+      if (image_ == 0) continue;
+      block.image.k = cut.columns(at + "attn2.add_k_proj", width_, width_);
+      block.image.v = cut.columns(at + "attn2.add_v_proj", width_, width_);
+      block.image.norm_k = reader.norm(at + "attn2.norm_added_k", width_, eps_, /*rms=*/true);
     }
     const std::uint32_t patch_size = patch_[0] * patch_[1] * patch_[2];
     proj_out_ = linear("proj_out", out_ * patch_size, width_);
@@ -100,7 +125,16 @@ class Wan : public Denoiser {
   std::uint32_t channels() const override { return out_; }
   std::uint32_t input_channels() const override { return in_; }
   std::uint32_t text_size() const override { return text_; }
+  std::uint32_t image_size() const override { return image_; }
   std::array<std::uint32_t, 3> patch() const override { return patch_; }
+  void give(const LatentShape& shape, std::span<const float> condition,
+            std::vector<float>& latents) const override {
+    if (condition.empty() || in_ != out_) return;
+    const std::size_t plane = std::size_t{shape[2]} * shape[3];
+    for (std::size_t channel = 0; channel < shape[0]; ++channel)
+      std::copy_n(condition.begin() + static_cast<std::ptrdiff_t>(channel * plane), plane,
+                  latents.begin() + static_cast<std::ptrdiff_t>(channel * shape[1] * plane));
+  }
 
   std::vector<std::vector<float>> forward(const LatentShape& shape, std::span<const float> latents,
                                           float timestep, float /*guidance*/,
@@ -112,31 +146,45 @@ class Wan : public Denoiser {
     ThreadPool& pool = ranks.pool();
 
     // What conditions all blocks.
-    const std::vector<float> time = time_(sinusoids(timestep, freq_), pool);
-    std::vector<float> active = time;
-    activate(TowerActivation::kSilu, active.data(), width_);
-    const std::vector<float> projected = product(time_proj_, active, pool);
+    const auto conditions = [&](float at) {
+      std::vector<float> time = time_(sinusoids(at, freq_), pool), active = time;
+      activate(TowerActivation::kSilu, active.data(), width_);
+      return std::pair(std::move(time), product(time_proj_, active, pool));
+    };
+    const auto [time, projected] = conditions(timestep);
+    const bool given = in_ == out_ && latents.size() > elements(shape);
+    const auto [given_time, given_projected] = given ? conditions(0) : std::pair(time, projected);
 
-    PerRank x(ranks.local()), text(ranks.local());
+    PerRank x(ranks.local()), text(ranks.local()), image(ranks.local());
     std::vector<std::vector<Rotation>> turns(ranks.local());
+    std::vector<std::size_t> firsts(ranks.local());  // rows of the first frame, where it is given
     // The first elements of a head turn by the frame, then come those of the row and of the column.
     const std::uint32_t side = 2 * (dim_ / 6);
     for (std::uint32_t i = 0; i < ranks.local(); ++i) {
       const Share share = ranks.tokens(i, count);
+      const std::uint32_t first = given ? grid[1] * grid[2] : 0;
+      firsts[i] = std::min(share.first + share.count, std::max(share.first, first)) - share.first;
       turns[i] = rotations(share, grid, {.sizes = {dim_ - 2 * side, side, side}});
       x[i] = product(patches_, patch_rows(shape, latents, grid, share), pool);
       text[i] = text_embedder_(texts[ranks.prompt(i)].rows, pool);
+      if (image_ == 0) continue;
+      Rows rows = texts[ranks.prompt(i)].image;
+      const auto tokens = static_cast<std::uint32_t>(rows.size() / image_);
+      image_in_.apply(rows.data(), tokens, rows.data(), pool);
+      image[i] = image_embedder_(rows, pool);
+      image_out_.apply(image[i].data(), tokens, image[i].data(), pool);
     }
     for (std::uint32_t layer = 0; layer < blocks_.size(); ++layer)
-      forward_block(layer, projected, grid, turns, text, x, ranks);
+      forward_block(layer, {given_projected, projected}, firsts, grid, turns, text, image, x, ranks);
 
-    std::vector<float> table = table_;
-    for (std::uint32_t part = 0; part < 2; ++part)
-      add(table.data() + std::size_t{part} * width_, time.data(), width_);
+    WanTables tables{table_, table_};
+    for (std::size_t part = 0; part < 2; ++part) {
+      add(tables.given.data() + part * width_, given_time.data(), width_);
+      add(tables.made.data() + part * width_, time.data(), width_);
+    }
     PerRank results(ranks.local());
     for (std::uint32_t i = 0; i < ranks.local(); ++i) {
-      results[i] =
-          product(proj_out_, modulated(x[i], width_, eps_, table.data(), table.data() + width_), pool);
+      results[i] = product(proj_out_, modulated_rows(x[i], firsts[i], tables, 0), pool);
     }
     std::vector<std::vector<float>> out;
     for (const std::vector<float>& rows : ranks.gather(results, {count, count}, proj_out_.weight.n()))
@@ -210,20 +258,41 @@ class Wan : public Denoiser {
     return out;
   }
 
-  void forward_block(std::uint32_t layer, const std::vector<float>& time, const attention::GridSize& grid,
-                     const std::vector<std::vector<Rotation>>& turns, const PerRank& text, PerRank& x,
-                     SequenceRanks& ranks) const {
+  // Normed, times 1 + scale, plus shift: parts `shift` and `shift` + 1 of the table of each row, of which the
+  // first ones are given.
+  Rows modulated_rows(const Rows& rows, std::size_t first, const WanTables& tables, std::size_t shift) const {
+    const auto of = [&](const Rows& some, const std::vector<float>& table) {
+      const float* const at = table.data() + shift * width_;
+      return modulated(some, width_, eps_, at, at + width_);
+    };
+    if (first == 0) return of(rows, tables.made);
+    const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(first * width_);
+    Rows out = of({rows.begin(), middle}, tables.given);
+    const Rows made = of({middle, rows.end()}, tables.made);
+    out.insert(out.end(), made.begin(), made.end());
+    return out;
+  }
+
+  void forward_block(std::uint32_t layer, const WanTables& time, const std::vector<std::size_t>& firsts,
+                     const attention::GridSize& grid, const std::vector<std::vector<Rotation>>& turns,
+                     const PerRank& text, const PerRank& image, PerRank& x, SequenceRanks& ranks) const {
     const WanBlock& block = blocks_[layer];
-    std::vector<float> table = block.table;  // shift, scale, gate of attention, then of the MLP
-    add(table.data(), time.data(), table.size());
-    const auto part = [&](std::size_t i) { return table.data() + i * width_; };
+    WanTables tables = time;  // shift, scale, gate of attention, then of the MLP
+    add(tables.given.data(), block.table.data(), block.table.size());
+    add(tables.made.data(), block.table.data(), block.table.size());
     const auto all_modulated = [&](std::size_t shift) {
       PerRank out;
-      for (const Rows& rows : x) out.push_back(modulated(rows, width_, eps_, part(shift), part(shift + 1)));
+      for (std::size_t i = 0; i < x.size(); ++i)
+        out.push_back(modulated_rows(x[i], firsts[i], tables, shift));
       return out;
     };
     const auto add_all = [&](const PerRank& more, std::size_t gate) {
-      for (std::size_t i = 0; i < x.size(); ++i) add_gated(x[i], more[i], part(gate), width_);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        for (std::size_t at = 0; at < x[i].size(); ++at) {
+          const std::vector<float>& table = at / width_ < firsts[i] ? tables.given : tables.made;
+          x[i][at] += more[i][at] * table[gate * width_ + at % width_];
+        }
+      }
     };
     const PerRank in = all_modulated(0);
     PerRank q = normed(block.self.q, block.self.norm_q, in, ranks),
@@ -236,14 +305,15 @@ class Wan : public Denoiser {
     ranks.attend({.heads = heads, .dim = dim_, .grid = grid, .layer = layer}, q, k,
                  products(block.self.v, in, ranks), met);
     add_all(sums(block.self.out, met, ranks), 2);
-    add_cross(block, text, x, ranks);
+    add_cross(block, text, image, x, ranks);
     PerRank hidden = products(block.up, all_modulated(3), ranks);
     for (Rows& rows : hidden) activate(TowerActivation::kGeluTanh, rows.data(), rows.size());
     add_all(sums(block.down, hidden, ranks), 5);
   }
 
   // Every rank has the whole text, and no other's tokens are asked: dense whatever the backend.
-  void add_cross(const WanBlock& block, const PerRank& text, PerRank& x, SequenceRanks& ranks) const {
+  void add_cross(const WanBlock& block, const PerRank& text, const PerRank& image, PerRank& x,
+                 SequenceRanks& ranks) const {
     PerRank in = x, met;
     for (std::size_t i = 0; i < x.size() && !block.norm2.weight.empty(); ++i)
       block.norm2.apply(x[i].data(), static_cast<std::uint32_t>(x[i].size() / width_), in[i].data(),
@@ -253,15 +323,24 @@ class Wan : public Denoiser {
                   v = products(block.cross.v, text, ranks);
     for (std::size_t i = 0; i < x.size(); ++i)
       met.push_back(dense_heads(q[i], k[i], v[i], heads_ / tp_, dim_, ranks.pool()));
+    if (image_ > 0) {
+      const PerRank seen = normed(block.image.k, block.image.norm_k, image, ranks),
+                    shown = products(block.image.v, image, ranks);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const Rows more = dense_heads(q[i], seen[i], shown[i], heads_ / tp_, dim_, ranks.pool());
+        add(met[i].data(), more.data(), more.size());
+      }
+    }
     const PerRank sum = sums(block.cross.out, met, ranks);
     for (std::size_t i = 0; i < x.size(); ++i) add(x[i].data(), sum[i].data(), x[i].size());
   }
 
-  const std::uint32_t tp_, heads_, dim_, width_, in_, out_, text_, freq_, ffn_;
+  const std::uint32_t tp_, heads_, dim_, width_, in_, out_, text_, freq_, ffn_, image_;
   const float eps_;
   std::array<std::uint32_t, 3> patch_ = {1, 2, 2};
   TowerLinear patches_, time_proj_, proj_out_;
-  Embedder time_, text_embedder_;
+  Embedder time_, text_embedder_, image_embedder_;
+  TowerNorm image_in_, image_out_;
   std::vector<WanBlock> blocks_;
   std::vector<float> table_;
 };

@@ -28,6 +28,8 @@ def weights(name):
     tensors = {f"{encoder['folder']}/model.safetensors": encoder["tensors"] for encoder in of.get("text_encoders", [])}
     diffusers = {"transformer": of["tensors"], "transformer_2": of.get("transformer_2"),
                  "vae": of.get("pixels", {}).get("tensors")}
+    if "image_encoder" in of:
+        tensors["image_encoder/model.safetensors"] = of["image_encoder"]
     tensors.update({f"{folder}/diffusion_pytorch_model.safetensors": shapes
                     for folder, shapes in diffusers.items() if shapes})
     return {path: diffusion_weights.safetensors(shapes) for path, shapes in tensors.items()}
@@ -64,8 +66,9 @@ class Pipelines(Numeric):
         return found
 
     def test_diffusers_loop_by_every_split(self):
-        for name, splits in (("wan", 16), ("wan-euler", 16), ("wan-i2v", 16), ("flux", 10), ("flux-schnell", 10),
-                             ("flux2-klein", 16), ("qwen-image", 16), ("z-image", 16)):
+        for name, splits in (("wan", 16), ("wan-euler", 16), ("wan-i2v", 16), ("wan-ti2v", 16), ("wan-clip", 16), ("flux", 10),
+                             ("flux-schnell", 10), ("flux2-klein", 16), ("qwen-image", 16), ("qwen-image-edit", 16),
+                             ("sd3", 16), ("z-image", 16)):
             folder = self.pipeline(name)
             rows = self.rows(folder, "--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa")
             self.assertEqual(len({split for split, *_ in rows}), splits)
@@ -77,7 +80,8 @@ class Pipelines(Numeric):
 
     def test_weights_cut_over_ranks(self):
         for name, tp, splits in (("wan", 4, 4), ("wan-euler", 8, 1), ("flux", 4, 3), ("flux2-klein", 2, 9),
-                                 ("qwen-image", 4, 4), ("z-image", 4, 4)):
+                                 ("qwen-image", 4, 4), ("z-image", 4, 4), ("sd3", 4, 4), ("qwen-image-edit", 8, 1),
+                                 ("wan-ti2v", 4, 4), ("wan-clip", 2, 9)):
             folder = self.pipeline(name)
             flags = ["--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa", "--tp-size",
                      str(tp)]
@@ -105,7 +109,7 @@ class Pipelines(Numeric):
                     self.assertEqual(row, alone[row[:2]])  # as printed
 
     def test_processes_of_images(self):
-        for name in ("qwen-image", "z-image"):
+        for name in ("qwen-image", "qwen-image-edit", "sd3", "z-image"):
             with self.subTest(name=name):
                 folder = self.pipeline(name)
                 flags = ["--reference", os.path.join(folder, "reference.json"), "--attention-backends", "fa",
@@ -223,12 +227,19 @@ class Pipelines(Numeric):
                 self.refuse(folder, words, "--reference", os.path.join(folder, "reference.json"))
 
     def test_an_image_needs_the_encoder_of_the_vae(self):
-        folder = self.pipeline("wan-i2v")
-        of = reference("wan-i2v")
-        decoder = {name: shape for name, shape in of["pixels"]["tensors"].items() if not name.startswith("encoder")}
-        with open(os.path.join(folder, "vae/diffusion_pytorch_model.safetensors"), "wb") as file:
-            file.write(diffusion_weights.safetensors(decoder))
-        self.refuse(folder, "the VAE's encoder", "--reference", os.path.join(folder, "reference.json"))
+        for name in ("wan-i2v", "wan-ti2v", "qwen-image-edit"):
+            folder = self.pipeline(name)
+            of = reference(name)
+            decoder = {key: shape for key, shape in of["pixels"]["tensors"].items() if not key.startswith("encoder")}
+            with open(os.path.join(folder, "vae/diffusion_pytorch_model.safetensors"), "wb") as file:
+                file.write(diffusion_weights.safetensors(decoder))
+            self.refuse(folder, "the VAE's encoder", "--reference", os.path.join(folder, "reference.json"))
+
+    def test_what_other_stable_diffusions_have_is_refused(self):
+        for change, words in (({"qk_norm": None}, "rms_norm"), ({"dual_attention_layers": [0]}, "dual_attention_layers"),
+                              ({"pos_embed_max_size": 4}, "pos_embed.pos_embed"), ({"patch_size": 1}, "patch_size")):
+            with self.subTest(change=change):
+                self.refuse(self.pipeline("sd3", transformer=change), words)
 
     def test_seeded_weights_need_no_checkpoint(self):
         folder = self.pipeline("wan")
@@ -250,7 +261,7 @@ class Pipelines(Numeric):
 
     def test_what_is_not_computed_is_refused(self):
         for changes, words in (
-                ({"transformer": {"_class_name": "SD3Transformer2DModel"}}, "SD3Transformer2DModel"),
+                ({"transformer": {"_class_name": "LTX2VideoTransformer3DModel"}}, "LTX2VideoTransformer3DModel"),
                 ({"transformer": {"image_dim": 8}}, "image_dim"),
                 ({"transformer": {"ffn_dim": 41}}, "ffn.net.0.proj"),
                 ({"scheduler": {"_class_name": "DDIMScheduler"}}, "DDIMScheduler"),
