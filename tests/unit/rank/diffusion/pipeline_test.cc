@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -60,6 +61,26 @@ TEST(DiffusionPipeline, LittleIsOutsideOfLayers) {
           << name << " " << c.name;
     }
   }
+}
+
+TEST(DiffusionPipeline, QuantisedCheckpointsKeepModulesThatThereAre) {
+  std::size_t known = 0;
+  for (const std::string& name : pipeline_catalogue()) {
+    const PipelineConfig config = load_pipeline(name);
+    const auto transformer =
+        std::ranges::find(config.components, ComponentKind::kTransformer, &PipelineComponent::kind);
+    for (const QuantisedCheckpoint& checkpoint : config.quantised) {
+      ++known;
+      EXPECT_EQ(checkpoint.kept.modules >> kModules, 0U) << checkpoint.id;  // no name that is unknown
+      EXPECT_LT(checkpoint.kept.blocks, 0.2) << checkpoint.id;
+      EXPECT_EQ(pipeline_name(checkpoint.id).has_value(), checkpoint.whole) << checkpoint.id;
+      const double all = static_cast<double>(transformer->parameters),
+                   quantised = quantised_parameters(config, *transformer, checkpoint.kept);
+      EXPECT_GT(quantised, 0.3 * all) << checkpoint.id;
+      EXPECT_LT(quantised, quantised_parameters(config, *transformer, {})) << checkpoint.id;
+    }
+  }
+  EXPECT_GE(known, 13U);
 }
 
 TEST(DiffusionPipeline, NamesAndIdsAndClasses) {
