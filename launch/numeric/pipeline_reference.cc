@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "proto/base/error.h"
+#include "rank/config/image_layout.h"
 #include "rank/cost/hardware.h"
 
 namespace tpsim::launch {
@@ -47,6 +48,19 @@ rank::PromptTokens read_tokens(const Json& encoder, const std::string& prefix, c
   return out;
 }
 
+// Where an image stands in both prompts, and which.
+rank::BatchImage read_image(const Json& image, const std::string& path) {
+  if (!image.is_object())
+    throw_user_error("--reference {}: key \"image\" of a text encoder must be an object", path);
+  const rank::ConfigReader reader(image, fmt::format("--reference {}: image", path));
+  const auto side = [&](const char* key) { return reader.number(key, 1, rank::kMaxImageSide); };
+  return {.position = reader.number("position", 0),
+          .tokens = reader.number("tokens"),
+          .width = side("width"),
+          .height = side("height"),
+          .content = reader.number("content", 0)};
+}
+
 EncoderReference read_encoder(const Json& encoder, const std::string& path) {
   const bool good = encoder.is_object() && encoder.contains("folder") && encoder.at("folder").is_string() &&
                     encoder.contains("ids") && encoder.at("ids").is_array() && !encoder.at("ids").empty() &&
@@ -57,6 +71,8 @@ EncoderReference read_encoder(const Json& encoder, const std::string& path) {
   read.folder = encoder.at("folder").get<std::string>();
   read.tokens = read_tokens(encoder, "", path);
   if (encoder.contains("negative_ids")) read.negative = read_tokens(encoder, "negative_", path);
+  if (encoder.contains("image"))
+    read.tokens.image = read.negative.image = read_image(encoder.at("image"), path);
   read.rows = numbers(encoder, "rows", encoder.at("rows").size(), path);
   return read;
 }

@@ -13,10 +13,10 @@ namespace tpsim::rank {
 
 class RenamedSource final : public TensorSource {
  public:
+  using Names = std::vector<std::pair<std::string, std::string>>;
   // In every name the first of a pair, where it occurs, becomes the second; pair after pair.
   // REQUIRES: `source` outlives this.
-  RenamedSource(const TensorSource& source, std::vector<std::pair<std::string, std::string>> names)
-      : source_(source), names_(std::move(names)) {}
+  RenamedSource(const TensorSource& source, Names names) : source_(source), names_(std::move(names)) {}
 
   bool has(const std::string& name) const override { return source_.has(theirs(name)); }
   void require(const std::string& name, const std::vector<std::uint64_t>& shape) const override {

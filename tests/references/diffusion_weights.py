@@ -11,12 +11,17 @@ MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
 
+def unit_start(name):
+    """FNV-1a of it."""
+    state = 0xCBF29CE484222325
+    for byte in name.encode():
+        state = (state ^ byte) * 0x100000001B3 & MASK
+    return state
+
+
 def unit(name, count, seed=0):
     """`count` numbers in [-1, 1), multiples of 2^-23."""
-    state = 0xCBF29CE484222325
-    for byte in name.encode():  # FNV-1a
-        state = (state ^ byte) * 0x100000001B3 & MASK
-    state = (state + seed) & MASK
+    state = (unit_start(name) + seed) & MASK
     out = []
     for _ in range(count):
         state = state + GOLDEN & MASK

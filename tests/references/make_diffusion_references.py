@@ -109,6 +109,11 @@ QWEN_VL = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type"
                            "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]}},
            "vision_config": {"model_type": "qwen2_5_vl", "depth": 1, "hidden_size": 16, "intermediate_size": 16,
                              "num_heads": 2, "out_hidden_size": 24, "fullatt_block_indexes": [0]}}
+# Shown an image of these pixels, which its processor leaves as they are, and numbered as
+# rank/numeric/vision/patches.h has it.
+SHOWN, IMAGE_TOKEN, TEMPLATE = {"width": 84, "height": 56, "content": 5}, 47, 64
+QWEN_VL_SEEING = {**QWEN_VL, "image_token_id": IMAGE_TOKEN, "vision_start_token_id": 45, "vision_end_token_id": 46,
+                  "video_token_id": 48}
 # NAME: of each text encoder (component, class, config, what the pipeline reads)
 TEXT_ENCODERS = {"wan": [("text_encoder", "UMT5EncoderModel", {**T5, "model_type": "umt5"},
                           lambda out: out.last_hidden_state)],
@@ -121,7 +126,9 @@ TEXT_ENCODERS = {"wan": [("text_encoder", "UMT5EncoderModel", {**T5, "model_type
                                   lambda out: torch.cat([out.hidden_states[k] for k in (9, 18, 27)], dim=-1))],
                  "z-image": [("text_encoder", "Qwen3Model", QWEN3, lambda out: out.hidden_states[-2])],
                  "qwen-image": [("text_encoder", "Qwen2_5_VLForConditionalGeneration", QWEN_VL,
-                                 lambda out: out.hidden_states[-1][:, 34:])]}
+                                 lambda out: out.hidden_states[-1][:, 34:])],
+                 "qwen-image-edit": [("text_encoder", "Qwen2_5_VLForConditionalGeneration", QWEN_VL_SEEING,
+                                      lambda out: out.hidden_states[-1][:, TEMPLATE:])]}
 AUTOENCODER = {"_class_name": "AutoencoderKL", "down_block_types": ["DownEncoderBlock2D"] * 2,
                "up_block_types": ["UpDecoderBlock2D"] * 2, "block_out_channels": [8, 12], "layers_per_block": 1,
                "norm_num_groups": 4, "latent_channels": 4, "use_quant_conv": False, "use_post_quant_conv": False}
@@ -167,6 +174,30 @@ class Tokenizer:
         pads = max_length - len(ids) if padding == "max_length" else 0
         return transformers.BatchEncoding({"input_ids": [ids + [self.pad] * pads],
                                            "attention_mask": [[1] * len(ids) + [0] * pads]}, tensor_type="pt")
+
+
+def shown():
+    """SHOWN as the encoder is given it: patches in the order in which they merge, and their grid."""
+    wide, high, patch, merge = SHOWN["width"], SHOWN["height"], 14, 2
+    state = SHOWN["content"] * diffusion_weights.GOLDEN & diffusion_weights.MASK ^ (wide << 32 | high)
+    values = diffusion_weights.unit("", 3 * high * wide, state - diffusion_weights.unit_start(""))
+    rows, columns = high // patch, wide // patch
+    image = torch.tensor(values).reshape(3, high, wide).expand(2, 3, high, wide)
+    patches = image.reshape(1, 2, 3, rows // merge, merge, patch, columns // merge, merge, patch)
+    patches = patches.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(rows * columns, -1)
+    return patches, torch.tensor([[1, rows, columns]]), rows * columns // merge**2
+
+
+class Processor(Tokenizer):
+    """Of text with one image in it."""
+
+    def __call__(self, text, images, **_):
+        patches, grid, tokens = shown()
+        before, behind = ([zlib.crc32(word.encode()) % 45 for word in self.tokenize(part)]
+                          for part in text[0].split("<|image_pad|>"))
+        ids = before + [IMAGE_TOKEN] * tokens + behind
+        return transformers.BatchEncoding({"input_ids": torch.tensor([ids]), "pixel_values": patches, "image_grid_thw": grid,
+                                           "attention_mask": torch.ones(1, len(ids), dtype=torch.long)})
 
 
 def seeded(name, shape):
@@ -228,7 +259,7 @@ def components(name, encoded):
     if kind == "StableDiffusion3Pipeline":
         parts.update({f"{part}_{i}": None for part in ("text_encoder", "tokenizer") for i in (2, 3)})
     if kind == "QwenImageEditPipeline":
-        parts["processor"] = None
+        parts["processor"] = Processor()
     if name in SECOND:
         parts["transformer_2"] = filled("transformer_2", make(SECOND[name]))
     if name in VAES:
@@ -241,6 +272,10 @@ def components(name, encoded):
         parts[component] = filled(component, model(model.config_class(**copy.deepcopy(config))))
         parts[component.replace("text_encoder", "tokenizer")] = Tokenizer()
         watched(component, parts[component], read, encoded, kind == "Flux2KleinPipeline")
+        if kind == "QwenImageEditPipeline":  # which leaves out what Transformers knows an image's places by
+            parts[component].register_forward_pre_hook(
+                lambda _, args, given: (args, {**given, "mm_token_type_ids": (given["input_ids"] == IMAGE_TOKEN).int()}),
+                with_kwargs=True)
     more = {key: value for key, value in MORE.get(name, {}).items() if key != "transformer_2"}
     return getattr(diffusers, kind)(**parts, **more), shapes
 
@@ -351,7 +386,9 @@ def record(name):
         (ids, rows, pads), *other = [run[1:] for run in encoded if run[0] == component]
         of = {"folder": component, "ids": ids, "rows": numbers(rows),
               "tensors": {key: shape for key, shape in shapes[component].items()
-                          if "visual" not in key and "lm_head" not in key}}
+                          if ("visual" not in key or name == "qwen-image-edit") and "lm_head" not in key}}
+        if name == "qwen-image-edit":
+            of["image"] = {"position": ids.index(IMAGE_TOKEN), "tokens": ids.count(IMAGE_TOKEN), **SHOWN}
         if other:
             of["negative_ids"] = other[0][0]
         if pads:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "rank/config/config_reader.h"
 #include "rank/linear/thread_pool.h"
 #include "rank/numeric/collectives.h"
+#include "rank/numeric/token_batch.h"
 #include "rank/weights/tensor_source.h"
 
 namespace tpsim::rank {
@@ -21,6 +23,9 @@ namespace tpsim::rank {
 struct PromptTokens {
   std::vector<std::uint32_t> ids;
   std::uint32_t padding = 0;  // of them the last ones, which are not attended to
+  // What the prompt is about, with tokens of its own among `ids`; its pixels are those of
+  // rank/numeric/vision/patches.h.
+  std::optional<BatchImage> image = {};
 };
 
 class TextEncoder {

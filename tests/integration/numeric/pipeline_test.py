@@ -139,7 +139,7 @@ class Pipelines(Numeric):
     def test_text_encoders(self):
         for name, encoders in (("wan", {"text_encoder": 16}), ("flux", {"text_encoder": 20, "text_encoder_2": 22}),
                                ("flux2-klein", {"text_encoder": 22}), ("z-image", {"text_encoder": 20}),
-                               ("qwen-image", {"text_encoder": 70})):
+                               ("qwen-image", {"text_encoder": 70}), ("qwen-image-edit", {"text_encoder": 119})):
             folder = self.pipeline(name)
             path = os.path.join(folder, "reference.json")
             flags = ["--reference", path, "--attention-backends", "fa", "--num-gpus", "1"]
@@ -191,7 +191,12 @@ class Pipelines(Numeric):
                 ("flux", lambda of: of["text_encoders"].pop(1), "0 rows and 24 pooled numbers"),
                 ("wan", lambda of: of["text_encoders"][0].update(padding=3), "3 tokens of padding"),
                 ("flux2-klein", lambda of: of["text_encoders"][0].update(padding=22), "\"padding\" is 22, of 22 ids"),
-                ("wan", lambda of: of.update(text_tokens=9), "at most 9 times 24")):
+                ("wan", lambda of: of.update(text_tokens=9), "at most 9 times 24"),
+                ("qwen-image-edit", lambda of: of["text_encoders"][0].pop("image"), "\"image\" of a text encoder is missing"),
+                ("qwen-image-edit", lambda of: of["text_encoders"][0]["image"].update(tokens=5), "84 x 56 pixels have 6"),
+                ("qwen-image-edit", lambda of: of["text_encoders"][0]["image"].update(width=0), "width"),
+                ("qwen-image", lambda of: of["text_encoders"][0].update(
+                    image=reference("qwen-image-edit")["text_encoders"][0]["image"]), "this one sees none")):
             with self.subTest(name=name, words=words):
                 folder = self.pipeline(name)
                 of = json.loads(json.dumps(reference(name)))
