@@ -25,19 +25,26 @@ bool holds_no_weights(const std::string& path) {
   });
 }
 
-// Whether torch.compile's program chooses the experts of every token (biased_grouped_topk_impl), because no
-// kernel takes the model's: SGLang's moe_fused_gate takes groups of 32 experts at most, FlashInfer's
-// fused_topk_deepseek numbers of experts that are powers of two, and Kimi-K2's gate its 384.
-bool compiles_router(const rank::ModelConfig& model, const scheduler::ReleaseRules& rules) {
+// Which kernels choose the experts of every token (biased_grouped_topk_gpu). Of experts in groups
+// FlashInfer's fused_topk_deepseek or moe_fused_gate does, the former without the shared ones, which are
+// appended; Kimi-K2's gate takes its 384. Of others one kernel takes 512 and eight of a token at most, later
+// more, but until then none beside fused shared experts: torch.compile's program does.
+void choose_router(const scheduler::ReleaseRules& rules, rank::ModelConfig& model) {
   const rank::MoeConfig& moe = model.moe;
-  if (!model.facts.biased_grouped_topk || moe.num_layers == 0) return false;
-  if (moe.num_groups > 1 || moe.num_experts == 384) return false;
-  return !rules.one_kernel_routes_ungrouped || !std::has_single_bit(moe.num_experts);
-}
-
-bool appends_shared_experts(const rank::ModelConfig& model, const scheduler::ReleaseRules& rules) {
-  return model.facts.biased_grouped_topk && rules.one_kernel_routes_ungrouped &&
-         std::has_single_bit(model.moe.num_experts);
+  if (!model.facts.biased_grouped_topk || moe.num_layers == 0) return;
+  if (moe.num_groups > 1) {
+    model.facts.appends_shared_experts =
+        rules.one_kernel_routes_ungrouped && std::has_single_bit(moe.num_experts);
+    return;
+  }
+  if (moe.num_experts == 384) return;
+  const auto compiled = [&](std::uint32_t shared) {
+    const bool many = moe.num_experts > 512 || moe.top_k + shared > 8;
+    if (many) return !rules.one_kernel_routes_many;
+    return shared > 0 || !rules.one_kernel_routes_ungrouped;
+  };
+  model.facts.compiled_router = compiled(0);
+  model.facts.compiled_router_beside_shared = compiled(moe.num_fused_shared_experts);
 }
 
 // Where dummy weights decide which experts the tokens visit. SGLang serves a folder without weights with
@@ -65,8 +72,7 @@ rank::ModelConfig load_model(const ServerArgs& args) {
     config.facts.trtllm_experts = config.facts.trtllm_experts == rank::TrtllmExperts::k16BitFp8OrNvfp4
                                       ? rank::TrtllmExperts::kFp8OrNvfp4
                                       : rank::TrtllmExperts::kNone;
-  config.facts.compiled_router = compiles_router(config, args.sglang_release.rules);
-  config.facts.appends_shared_experts = appends_shared_experts(config, args.sglang_release.rules);
+  choose_router(args.sglang_release.rules, config);
   config.facts.few_mla_splits = !args.sglang_release.rules.mla_splits_fill_device;
   config.facts.residual_norm_kernels = args.sglang_release.rules.gemma3_norms_are_kernels;
   config.facts.small_kernels_overlap = args.sglang_release.rules.small_kernels_overlap;

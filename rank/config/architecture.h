@@ -33,6 +33,7 @@ struct ArchitectureFacts {
   // the model's experts, by torch.compile's program of fourteen kernels (launch/deployment/model.cc).
   bool biased_grouped_topk = false;
   bool compiled_router = false;
+  bool compiled_router_beside_shared = false;  // where fused shared experts run among them
   // That kernel knows nothing of fused shared experts, which seven small ones add (topk.py:1062 of 0.5.12).
   bool appends_shared_experts = false;
   bool few_mla_splits = false;  // !ReleaseRules::mla_splits_fill_device

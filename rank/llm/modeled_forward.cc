@@ -33,8 +33,9 @@ constexpr double kTorchRouterKernels = 8;
 // its launch, and the host's time of its guards and launches, in launches. GLM-4.6 against Qwen3-235B, SGLang
 // 0.5.6 on eight B200s with Triton's default experts and one request in flight (published.csv): 14.8 and
 // 10.3 ms a token where 10.3 and 10.4 were predicted without it; first tokens after 140 to 160 ms and 62 to
-// 65 (0.5.8.post1 decodes GLM-4.6 as fast).
-constexpr double kCompiledRouterSeconds = 51e-6;
+// 65 (0.5.8.post1 decodes GLM-4.6 as fast). Since it stands beside fused shared experts alone (0.5.12) it is
+// faster: 39 us from the first kernel to behind the last in a profile of glm-4.7-flash (0.5.23, H200).
+constexpr double kCompiledRouterSeconds = 51e-6, kBesideSharedSeconds = 39e-6;
 constexpr double kCompiledRouterIssued = 31;
 // Python of the call of an fp8 product in blocks (scales, DeepGEMM's choice of a kernel), in launches: eager
 // prefills of 64 and 1,024 tokens by a DeepSeek-V3 of 8 layers and 32 experts took 2.3 ms a layer (SGLang
@@ -226,9 +227,11 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     experts.gated = !model_.ungated_mlp;
     const MatrixClass kernel = costs_.experts(model_.facts.trtllm_experts, experts, weight.format);
     // TensorRT-LLM's kernels choose by themselves.
-    if (model_.facts.compiled_router &&
-        !chooses_trtllm(model_.facts.trtllm_experts, weight.format, profile_)) {
-      dense.other += kCompiledRouterSeconds * weight.layers;
+    const bool compiled = shard_.num_fused_shared_experts > 0 ? model_.facts.compiled_router_beside_shared
+                                                              : model_.facts.compiled_router;
+    if (compiled && !chooses_trtllm(model_.facts.trtllm_experts, weight.format, profile_)) {
+      dense.other +=
+          (model_.facts.compiled_router ? kCompiledRouterSeconds : kBesideSharedSeconds) * weight.layers;
       routed_issued = kCompiledRouterIssued * weight.layers;
     }
     if (model_.facts.torch_router) {

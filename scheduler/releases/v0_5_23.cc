@@ -55,9 +55,10 @@ SglangRelease v0_5_23() {
   rules.loads_what_it_admits = true;            // managers/schedule_policy.py (_select_prefill_admission)
   rules.flashinfer_prefills_delta_nets = true;  // arg_groups/attention_hook.py (handle_linear_attn_backend)
   rules.gemma3_norms_are_kernels = true;        // layers/layernorm.py:1342
-  rules.small_kernels_overlap = true;  // kernels/ops/moe/moe_align_small_numel.py:149, moe_fused_gate.py:503
-  rules.tunes_scans = true;            // kernels/ops/mamba/triton_ops/ssd_chunk_state.py:128
-  rules.renames_flags = true;          // arg_groups/fields
+  rules.small_kernels_overlap = true;   // kernels/ops/moe/moe_align_small_numel.py:149, moe_fused_gate.py:503
+  rules.one_kernel_routes_many = true;  // layers/moe/topk.py:2175
+  rules.tunes_scans = true;             // kernels/ops/mamba/triton_ops/ssd_chunk_state.py:128
+  rules.renames_flags = true;           // arg_groups/fields
   rules.refuses_dropped_backends = true;  // arg_groups/choices.py
   return release;
 }

@@ -32,7 +32,7 @@ KEPT = ("tp_size dp_size ep_size page_size kv_cache_dtype quantization attention
 FLAGS = {"page_size": 1, "dp_size": 1, "ep_size": 1, "quantization": None, "speculative_algorithm": None,
          "enable_mixed_chunk": False, "disable_overlap_schedule": False, "disable_radix_cache": False,
          "disable_cuda_graph": False, "disable_piecewise_cuda_graph": False, "enable_dp_attention": False,
-         "chunked_prefill_size": 8192}
+         "chunked_prefill_size": 8192, "max_total_tokens": None, "linear_attn_prefill_backend": None}
 DRAFTS = {"NGRAM": ["num_draft_tokens"]}
 OTHER_DRAFTS = ["num_steps", "eagle_topk", "num_draft_tokens", "draft_model_path"]
 

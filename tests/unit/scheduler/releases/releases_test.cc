@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/deployment/resolve.h"
@@ -81,13 +82,17 @@ TEST(Releases, ExpertsOf16BitRunTensorRtLlmsKernelsSince058) {
 
 TEST(Releases, RoutersWithoutAKernelAreCompiled) {
   const auto compiled = [](const char* release, const char* model) {
-    return resolve(release, model).model.facts.compiled_router;
+    const rank::ArchitectureFacts& facts = resolve(release, model).model.facts;
+    return std::pair(facts.compiled_router, facts.compiled_router_beside_shared);
   };
-  EXPECT_TRUE(compiled("0.5.23", "glm-4.6"));  // 160 experts
-  EXPECT_TRUE(compiled("0.5.8", "glm-4.5-air"));
-  EXPECT_FALSE(compiled("0.5.12", "glm-4.5-air"));  // 128
-  EXPECT_FALSE(compiled("0.5.6", "deepseek-v3"));   // in groups
-  EXPECT_FALSE(compiled("0.5.6", "qwen3-235b-a22b"));
+  const std::pair always(true, true), beside_shared(false, true), never(false, false);
+  EXPECT_EQ(compiled("0.5.8", "glm-4.5-air"), always);
+  EXPECT_EQ(compiled("0.5.12", "glm-4.5-air"), beside_shared);
+  EXPECT_EQ(compiled("0.5.23", "glm-4.5-air"), never);  // nine of a token, the shared one among them
+  EXPECT_EQ(compiled("0.5.23", "glm-4.7-flash"), beside_shared);  // five: profiled
+  EXPECT_EQ(compiled("0.5.12", "mimo-v2-flash"), never);          // has no shared one
+  EXPECT_EQ(compiled("0.5.6", "deepseek-v3"), never);             // in groups
+  EXPECT_EQ(compiled("0.5.6", "qwen3-235b-a22b"), never);
 }
 
 TEST(Releases, WindowPoolsAreSizedAsBefore) {
