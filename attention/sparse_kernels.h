@@ -43,7 +43,8 @@ struct SparseKernels {
 
 struct SparseOptions {
   SparseKernels kernels;
-  std::uint32_t top_k = 0;  // tokens that are attended to
+  std::uint32_t top_k = 0;    // tokens that are attended to
+  bool list_lengths = false;  // FlashMLA's sparse kernel is told how many of a list's places hold a token
 };
 
 // What the user named, or else SGLang's default for the device and the KV cache. Throws UserError naming

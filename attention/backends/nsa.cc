@@ -106,7 +106,8 @@ const SparsePlan& NsaBackend::sparse_plan(const LayerShape& layer) {
   const SparseKernel kernel = kernel_of(layer);
   plan_.top_k = layer.top_k;
   plan_.rows = rows_of(kernel, layer.num_q_heads);
-  plan_.whole_list = walks_whole_list(kernel);
+  const bool told = options_.list_lengths && kernel == SparseKernel::kFlashMlaSparse;
+  plan_.whole_list = walks_whole_list(kernel) && !told;
   if (decodes() && !plan_.items.empty()) {
     // Lists are cut so that a small batch still fills the device.
     constexpr std::uint32_t kMostParts = 16;

@@ -284,6 +284,7 @@ SparseAttention choose_sparse_attention(const ServerArgs& args, const proto::Har
         "--nsa-prefill-backend flashmla_sparse_q8: --executor numeric does not round queries and latents to "
         "fp8 in the kernel; use flashmla_sparse");
   sparse.options.top_k = model.indexer.top_k;
+  sparse.options.list_lengths = args.sglang_release.rules.sparse_lists_have_lengths;
   sparse.token_bytes = attention::sparse_token_bytes(sparse.options.kernels, kv_format,
                                                      model.mla.kv_lora_rank, model.mla.qk_rope_head_dim);
   return sparse;

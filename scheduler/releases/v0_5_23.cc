@@ -57,9 +57,10 @@ SglangRelease v0_5_23() {
   rules.gemma3_norms_are_kernels = true;        // layers/layernorm.py:1342
   rules.small_kernels_overlap = true;   // kernels/ops/moe/moe_align_small_numel.py:149, moe_fused_gate.py:503
   rules.one_kernel_routes_many = true;  // layers/moe/topk.py:2175
-  rules.tunes_scans = true;             // kernels/ops/mamba/triton_ops/ssd_chunk_state.py:128
-  rules.renames_flags = true;           // arg_groups/fields
-  rules.refuses_dropped_backends = true;  // arg_groups/choices.py
+  rules.sparse_lists_have_lengths = true;  // layers/attention/dsa_backend.py:2470, 2871
+  rules.tunes_scans = true;                // kernels/ops/mamba/triton_ops/ssd_chunk_state.py:128
+  rules.renames_flags = true;              // arg_groups/fields
+  rules.refuses_dropped_backends = true;   // arg_groups/choices.py
   return release;
 }
 

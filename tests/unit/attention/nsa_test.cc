@@ -257,6 +257,9 @@ TEST(Nsa, ShortPrefillsAttendDense) {
   // Heads padded to 64, whole lists; no token is scored.
   EXPECT_DOUBLE_EQ(backend->forward_extend(layer(16, kBf16, 1152)).flops,
                    2 * 2148.0 * 2048 * 64 * (576 + 512));
+  // … or what they hold, where the kernel is told.
+  backend->set_sparse_options({{}, 2048, true});
+  EXPECT_DOUBLE_EQ(backend->forward_extend(layer(16, kBf16, 1152)).flops, 2 * seen * 64 * (576 + 512));
 }
 
 // FlashMLA's kernels walk all top_k places of a list, the others what it holds.
