@@ -28,7 +28,7 @@ TAKES = {
     "--priority-scheduling-preemption-threshold": {"-1", "0"}, "--ep-num-redundant-experts": {"0"}, "--pp-async-batch-depth": {"0"},
     "--gpu-hour-cost": {"1e-300"}, "--router-cache-threshold": SMALL, "--router-balance-abs-threshold": {"0"},
     "--router-eviction-interval-secs": {"0"}, "--router-max-idle-secs": {"0"},
-    "--router-max-concurrent-requests": {"-1"}, "--router-queue-size": {"0"}, "--router-rate-limit-tokens-per-second": {"0"},
+    "--router-retry-jitter-factor": SMALL, "--router-max-concurrent-requests": {"-1"}, "--router-queue-size": {"0"}, "--router-rate-limit-tokens-per-second": {"0"},
     "--hicache-ratio": SMALL, "--hicache-size": {"0"}, "--hicache-storage-bandwidth": SMALL,
     "--hicache-storage-write-bandwidth": SMALL, "--hicache-storage-latency-ms": SMALL,
     "--guidance-scale": SMALL, "--true-cfg-scale": SMALL, "--batching-delay-ms": SMALL,

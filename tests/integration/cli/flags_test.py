@@ -31,7 +31,7 @@ class Help(CommandLine):
         script = self.tpsim("completion", "bash")
         self.assertEqual((script.returncode, script.stderr), (0, ""))
         asked = script.stdout + 'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tpsim; echo "${COMPREPLY[*]}"'
-        for words, expected in ((("pla",), "plan"), (("trace", "gen"), "generate"), (("plan", "--gpu"), "--gpus --gpu-hour-cost"),
+        for words, expected in ((("pla",), "plan"), (("trace", "gen"), "generate"), (("plan", "--gpu"), "--gpu-hour-cost --gpus"),
                                 (("trace", "generate", "--turns"), "--turns-mean"), (("run", "--tp", "2", "--kv-c"), "--kv-cache-dtype"),
                                 (("run", "--trace", ""), "")):  # a value: the shell names files
             done = subprocess.run(["bash", "-c", asked, "bash", self.program, *words], capture_output=True, text=True, timeout=30)

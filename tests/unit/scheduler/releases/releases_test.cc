@@ -18,9 +18,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 Deployment resolve(const std::string& release, const std::string& model,
-                   const std::string& hardware = "h200-sxm") {
+                   const std::string& hardware = "h200-sxm", const std::string& tp = "8") {
   const std::vector<std::string> words = {"--model-path", model, "--hardware",       hardware, "--trace", "t",
-                                          "--tp",         "8",   "--sglang-version", release};
+                                          "--tp",         tp,    "--sglang-version", release};
   return resolve_deployments(parse(words), false).at(0);
 }
 
@@ -81,17 +81,17 @@ TEST(Releases, ExpertsOf16BitRunTensorRtLlmsKernelsSince058) {
 }
 
 TEST(Releases, RoutersWithoutAKernelAreCompiled) {
-  const auto compiled = [](const char* release, const char* model) {
-    const rank::ArchitectureFacts& facts = resolve(release, model).model.facts;
+  const auto compiled = [](const char* release, const char* model, const char* tp = "8") {
+    const rank::ArchitectureFacts facts = resolve(release, model, "h200-sxm", tp).model.facts;
     return std::pair(facts.compiled_router, facts.compiled_router_beside_shared);
   };
   const std::pair always(true, true), beside_shared(false, true), never(false, false);
   EXPECT_EQ(compiled("0.5.8", "glm-4.5-air"), always);
   EXPECT_EQ(compiled("0.5.12", "glm-4.5-air"), beside_shared);
   EXPECT_EQ(compiled("0.5.23", "glm-4.5-air"), never);  // nine of a token, the shared one among them
-  EXPECT_EQ(compiled("0.5.23", "glm-4.7-flash"), beside_shared);  // five: profiled
-  EXPECT_EQ(compiled("0.5.12", "mimo-v2-flash"), never);          // has no shared one
-  EXPECT_EQ(compiled("0.5.6", "deepseek-v3"), never);             // in groups
+  EXPECT_EQ(compiled("0.5.23", "glm-4.7-flash", "4"), beside_shared);  // five: profiled
+  EXPECT_EQ(compiled("0.5.12", "mimo-v2-flash"), never);               // has no shared one
+  EXPECT_EQ(compiled("0.5.6", "deepseek-v3"), never);                  // in groups
   EXPECT_EQ(compiled("0.5.6", "qwen3-235b-a22b"), never);
 }
 
