@@ -205,7 +205,7 @@ class RadixCache final : public PrefixCache, public Tree {
     NodeId next_in_bucket = kNoNode;                            // chain of the child index
     std::uint32_t hash = 0;                                     // of parent, namespace and first page
     // Another one whenever it gains a child (losing one, or a split below, changes no match) and for each use
-    // of this slot; no two nodes ever have the same; 0 = free.
+    // of this slot, in 2^32 such events no two the same; 0 = free.
     std::uint32_t version = 0;
     std::uint32_t extra_key = 0;
 

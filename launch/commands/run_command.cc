@@ -41,8 +41,7 @@ void add(CLI::App& command, bool compare, rank::MpiSession& session, Action& act
         if (args.gpu_hour_costs.size() > 1)
           throw_user_error(
               "--gpu-hour-cost: takes one value here; several types of GPU have theirs in their hardware "
-              "files, "
-              "as \"gpu_hour_cost\"");
+              "files, as \"gpu_hour_cost\"");
         if (!args.router.fleet.empty()) {
           if (!flags.lists().empty())
             throw_user_error("{}: a list beside --fleet; compare fleets, or settings of one deployment",

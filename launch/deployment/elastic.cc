@@ -20,8 +20,7 @@ scheduler::AdmissionConfig resolve_admission(const RouterArgs& router) {
     if (router.rate_limit_tokens_per_second)
       throw_user_error(
           "--router-rate-limit-tokens-per-second {}: limits nothing without "
-          "--router-max-concurrent-requests, as "
-          "in SGLang's router; give both",
+          "--router-max-concurrent-requests, as in SGLang's router; give both",
           *router.rate_limit_tokens_per_second);
     return config;
   }
@@ -29,7 +28,7 @@ scheduler::AdmissionConfig resolve_admission(const RouterArgs& router) {
   const std::uint32_t refill = router.rate_limit_tokens_per_second.value_or(0);
   config.refill = refill > 0 ? refill : config.capacity;
   config.queue_size = router.queue_size.value_or(config.queue_size);
-  config.queue_timeout = router.queue_timeout_secs.value_or(60);
+  if (router.queue_timeout_secs) config.queue_timeout = *router.queue_timeout_secs;
   return config;
 }
 

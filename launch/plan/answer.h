@@ -15,9 +15,8 @@
 namespace tpsim::launch {
 
 struct PlanQuestion {
-  std::vector<std::uint32_t> gpus;     // numbers of them to plan for, ascending
-  double share = 0.99;                 // of requests within the service levels, where there are levels
-  std::vector<double> gpu_hour_costs;  // in the order of --hardware; empty where none was given
+  std::vector<std::uint32_t> gpus;  // numbers of them to plan for, ascending
+  double share = 0.99;              // of requests within the service levels, where there are levels
   bool explain = false;
 };
 

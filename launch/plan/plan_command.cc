@@ -122,7 +122,6 @@ void check(PlanArgs& args, const FlagSet& flags) {
   for (const std::string& hardware : args.hardware_list) {
     if (!hardware.empty()) rank::load_hardware(hardware);  // a name that is none is no type without a plan
   }
-  args.question.gpu_hour_costs = args.gpu_hour_costs;
   const std::size_t costs = args.gpu_hour_costs.size();
   if (costs > 0 && costs != args.hardware_list.size())
     throw_user_error("--gpu-hour-cost: has {} for {} of --hardware ({}); give one for each, in that order",
@@ -262,8 +261,8 @@ std::vector<GpuPlan> plan_all(PlanArgs& args, const FlagSet& flags, const PlanCr
   std::string reasons;
   for (std::size_t i = 0; i < args.hardware_list.size(); ++i) {
     flags.set("--hardware", args.hardware_list[i]);
-    const std::vector<double>& costs = args.question.gpu_hour_costs;
-    const std::optional<double> cost = costs.empty() ? cost_of_file(args.hardware_list[i]) : costs[i];
+    const std::optional<double> cost =
+        args.gpu_hour_costs.empty() ? cost_of_file(args.hardware_list[i]) : args.gpu_hour_costs[i];
     if (args.hardware_list.size() == 1) {
       plans.push_back(plan_gpu(args, flags, cost, crew));
       break;

@@ -64,6 +64,10 @@ struct PipelineRow {
   std::uint32_t steps_skipped = 0;  // of the last ones, which are no forward (Z-Image: 1)
 };
 
+// KeptModules of families whose modulation SGLang does not quantise, either.
+inline constexpr KeptModules kModulationIsKept = {.modules = KeptModules::bit(Module::kOutside) |
+                                                             KeptModules::bit(Module::kModulation)};
+
 struct TransformerFamily {
   std::span<const std::string_view> classes;
   std::span<const PipelineRow> pipelines;

@@ -35,8 +35,8 @@ class Admission {
   }
   struct Wait {
     double until = 0;  // seconds
-    bool passes =
-        false;  // then, with a token that is given back; else it is given up, unless give_back() names it
+    // Then, with a token that is given back; else it is given up, unless give_back() names it.
+    bool passes = false;
   };
   // Nothing: it is refused. REQUIRES: take() of the same time was false.
   std::optional<Wait> wait(std::uint64_t id, double now) {

@@ -9,9 +9,6 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr KeptModules kFlux2Kept = {.modules = KeptModules::bit(Module::kOutside) |
-                                               KeptModules::bit(Module::kModulation)};
-
 void read_flux2(const ConfigReader& config, TransformerConfig& t) {
   t.heads = config.number_or("num_attention_heads", 48);
   t.head_dim = config.number_or("attention_head_dim", 128);
@@ -92,6 +89,6 @@ const TransformerFamily kFlux2Transformers = {.classes = kFlux2Classes,
                                               .pipelines = kFlux2Pipelines,
                                               .read = read_flux2,
                                               .write = write_flux2,
-                                              .kept = kFlux2Kept};
+                                              .kept = kModulationIsKept};
 
 }  // namespace tpsim::rank

@@ -9,9 +9,6 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr KeptModules kHunyuanKept = {.modules = KeptModules::bit(Module::kOutside) |
-                                                 KeptModules::bit(Module::kModulation)};
-
 void read_hunyuan(const ConfigReader& config, TransformerConfig& t) {
   t.heads = config.number_or("num_attention_heads", 24);
   t.head_dim = config.number_or("attention_head_dim", 128);
@@ -72,6 +69,6 @@ const TransformerFamily kHunyuanVideoTransformers = {.classes = kHunyuanClasses,
                                                      .read = read_hunyuan,
                                                      .write = write_hunyuan,
                                                      .shards_text = false,
-                                                     .kept = kHunyuanKept};
+                                                     .kept = kModulationIsKept};
 
 }  // namespace tpsim::rank

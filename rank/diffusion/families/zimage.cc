@@ -8,9 +8,6 @@
 namespace tpsim::rank {
 namespace {
 
-constexpr KeptModules kZImageKept = {.modules = KeptModules::bit(Module::kOutside) |
-                                                KeptModules::bit(Module::kModulation)};
-
 constexpr std::uint64_t kZImageModulation = 256;  // ADALN_EMBED_DIM
 
 void read_zimage(const ConfigReader& config, TransformerConfig& t) {
@@ -85,6 +82,6 @@ const TransformerFamily kZimageTransformers = {.classes = kZImageClasses,
                                                .read = read_zimage,
                                                .write = write_zimage,
                                                .shards_text = false,
-                                               .kept = kZImageKept};
+                                               .kept = kModulationIsKept};
 
 }  // namespace tpsim::rank
