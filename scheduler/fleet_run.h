@@ -72,6 +72,10 @@ class FleetRun final : ElasticServers, RunListener {
       if (router == nullptr) return first;
       return first + static_cast<std::uint32_t>(router->choose(*sent.request, sent.time, *this));
     }
+    // Whether one of the available replicas may get it.
+    bool serves(const WorkloadRequest& request, std::span<const std::uint32_t> available) const {
+      return router == nullptr ? !available.empty() : router->serves(request, available);
+    }
     void restart_clock() const {
       if (router != nullptr) router->restart_clock();
     }

@@ -39,7 +39,7 @@ void FleetRun::land(std::uint64_t id, double time) {
 void FleetRun::attempt(Flights::Flight& flight, double now) {
   RequestSource::Sent sent = flight.first;
   sent.time = now;
-  if (elastic_->look_for_available(now).empty()) {
+  if (!servers_.serves(*sent.request, elastic_->look_for_available(now))) {
     try_again(flight, now);
     return;
   }

@@ -74,6 +74,7 @@ struct RouterLine {
   RouterArgs args;
   std::optional<scheduler::RouterPolicy> prefill_policy, decode_policy;
   bool split = false;
+  bool igw = false;
 };
 
 // As the router reads its flags, without --router- before them or with it.
@@ -92,6 +93,7 @@ RouterLine read_router(const FleetFile& file, std::vector<std::string>& ignored)
     flags.add_value("--prefill-policy", "POLICY", "of prefill servers",
                     router_policy(line.prefill_policy, /*of_prefill=*/true));
     flags.add_value("--decode-policy", "POLICY", "of decode servers", router_policy(line.decode_policy));
+    flags.add_switch("--enable-igw", "several models", line.igw);
     flags.add_switch("--pd-disaggregation", "prefill and decode are apart", line.split);
   });
   const bool split = file.has("prefill");
@@ -101,6 +103,30 @@ RouterLine read_router(const FleetFile& file, std::vector<std::string>& ignored)
     throw_user_error("{}: is of servers under prefill and decode; these are workers",
                      line.prefill_policy ? "--prefill-policy" : "--decode-policy");
   return line;
+}
+
+// As SGLang's router knows it.
+std::string served_name(const ServerGroup& group, const ServerArgs& args) {
+  constexpr std::string_view kFlag = "--served-model-name";
+  std::string name = args.model_path;
+  for (std::size_t i = 0; i < group.flags.size(); ++i) {
+    const std::string& word = group.flags[i];
+    if (word == kFlag && i + 1 < group.flags.size()) name = group.flags[i + 1];
+    if (word.starts_with(std::string(kFlag) + "=")) name = word.substr(kFlag.size() + 1);
+  }
+  return name;
+}
+
+// The models of a router that tells them apart.
+void name_models(const FleetFile& file, Fleet& fleet) {
+  for (std::size_t i = 0; i < fleet.members.size(); ++i) {
+    const std::string name = served_name(file.groups[i], fleet.members[i].args);
+    auto model = std::ranges::find(fleet.models, name, &FleetModel::name);
+    if (model == fleet.models.end()) model = fleet.models.insert(model, {name});
+    model->share += file.groups[i].share;
+    std::erase_if(fleet.ignored_flags, [](const std::string& flag) { return flag == "--served-model-name"; });
+    fleet.members[i].model = static_cast<std::size_t>(model - fleet.models.begin());
+  }
 }
 
 // Model and vocabulary decide what a request's tokens are; how its weights are stored does not.
@@ -223,6 +249,16 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
   if (elastic == kLimit && !loaded)
     throw_user_error("{}: {}: `tpsim serve` lets everything through; leave it out", file.path, kLimit);
   if (!elastic.empty()) refuse_what_is_not_elastic(elastic, fleet, split, file);
+  if (router.igw && split)
+    throw_user_error("{}:{}: router: --enable-igw: of servers under prefill and decode is not simulated",
+                     file.path, file.router_line);
+  if (router.igw) name_models(file, fleet);
+  if (!loaded && fleet.models.size() > 1)
+    throw_user_error(
+        "{}:{}: router: --enable-igw: `tpsim serve` answers for one model, these are {}; start one for each, "
+        "or "
+        "`tpsim run` with a trace that names them",
+        file.path, file.router_line, fleet.models.size());
   if (split) {
     resolve_sides(router, in_file, file, fleet);
     return fleet;
@@ -231,12 +267,16 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
   config.first_token_seconds = kFirstTokenSeconds;
   for (std::size_t i = 0; i < fleet.members.size(); ++i) {
     Deployment& deployment = fleet.members[i].deployment;
-    const rank::ModelConfig& first = fleet.members.front().deployment.model;
+    const auto alike = std::ranges::find(fleet.members, fleet.members[i].model, &FleetMember::model);
+    const rank::ModelConfig& first = alike->deployment.model;
     if (!same_model(deployment.model, first))
-      throw_user_error(
-          "{}:{}: {}: serves {}, the servers before it {}; no request of a trace says which model it is for: "
-          "simulate one fleet for each",
-          file.path, file.groups[i].line, file.groups[i].name, deployment.model.name, first.name);
+      throw_user_error("{}:{}: {}: serves {}, the servers before it {}; {}", file.path, file.groups[i].line,
+                       file.groups[i].name, deployment.model.name, first.name,
+                       router.igw ? "give it a --served-model-name of its own"
+                                  : "a router of several models has --enable-igw in its line");
+    if (file.groups[i].share > 0 && fleet.models.size() < 2)
+      throw_user_error("{}:{}: share: is of several models behind a router with --enable-igw; leave it out",
+                       file.path, file.groups[i].line);
     deployment.router.replicas = fleet.servers();  // each is one of so many behind this router
     deployment.router.config = config;
     deployment.router.elastic = resolve_elastic(asked, router.args, fleet.servers(), autoscale);

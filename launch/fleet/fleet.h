@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,13 +17,21 @@ namespace tpsim::launch {
 struct FleetMember {
   std::string name;
   std::uint32_t count = 1;  // the most that there may be
+  std::size_t model = 0;    // position in Fleet::models
   ServerArgs args;          // of the launch line, with the load of the fleet
   Deployment deployment;
+};
+
+// What a request may be for, where the router tells models apart.
+struct FleetModel {
+  std::string name;  // --served-model-name, or --model-path
+  double share = 0;  // of requests, of the sum of all; 0: the load says itself
 };
 
 struct Fleet {
   std::string path;
   std::vector<FleetMember> members;        // in the order of the file, which is that of replicas
+  std::vector<FleetModel> models;          // by --enable-igw; empty: all servers have one
   std::vector<std::string> ignored_flags;  // of launch lines, which mean nothing to a simulation
 
   // Whether there are two members, of which the first prefills and has the second's deployment
@@ -34,8 +43,8 @@ struct Fleet {
 };
 
 // Load and outputs are those of `asked`; not `loaded`: there is no load. Throws UserError naming file and
-// line for a launch line that cannot be carried out, and for servers of different models: no request of a
-// trace says which of them it is for.
+// line for a launch line that cannot be carried out, and for servers of different models behind a router that
+// does not tell them apart.
 Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded = true);
 
 }  // namespace tpsim::launch

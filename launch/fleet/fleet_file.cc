@@ -20,7 +20,8 @@ namespace tpsim::launch {
 namespace {
 
 constexpr std::array<std::string_view, 3> kGroups = {"workers", "prefill", "decode"};
-constexpr std::array<std::string_view, 5> kGroupKeys = {"name", "count", "autoscale", "hardware", "args"};
+constexpr std::array<std::string_view, 6> kGroupKeys = {"name",  "count",    "autoscale",
+                                                        "share", "hardware", "args"};
 constexpr std::uint64_t kMostServers = 100'000;
 
 class Reader {
@@ -102,6 +103,17 @@ class Reader {
     return count;
   }
 
+  double share_of(const std::string& key, const YAML::Node& node) const {
+    if (key != "workers") fail(line_of(node), "share: of {} is not simulated; give workers", key);
+    const std::string text = scalar("share", node);
+    constexpr double kMost = 1e6;
+    double share = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+    if (error != std::errc() || end != text.data() + text.size() || !(share > 0 && share <= kMost))
+      fail(line_of(node), "share: {}: must be a part of requests, above 0 and at most {:g}", text, kMost);
+    return share;
+  }
+
   void read_range(const std::string& key, const YAML::Node& node, ServerGroup& group) const {
     if (key != "workers") fail(line_of(node), "autoscale: of {} is not simulated; give workers", key);
     try {
@@ -131,6 +143,8 @@ class Reader {
         group.count = count_of(value);
       } else if (name == "autoscale") {
         read_range(key, value, group);
+      } else if (name == "share") {
+        group.share = share_of(key, value);
       } else if (name == "hardware") {
         group.hardware = scalar(name, value);
       } else if (name == "args") {

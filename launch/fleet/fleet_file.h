@@ -8,8 +8,9 @@
 //       hardware: l40s
 //       args: python3 -m sglang.launch_server --model-path Qwen/Qwen3-32B-FP8 --tp 2
 //
-// `autoscale: 1..4` beside `count`: servers of that group come and go. `prefill` and `decode` in place of
-// `workers`: servers of a pair of roles. JSON is YAML, too.
+// `share: 3` beside `count`, where several models are served: that part of requests, of the sum of all
+// shares. `autoscale: 1..4` beside `count`: servers of that group come and go. `prefill` and `decode` in
+// place of `workers`: servers of a pair of roles. JSON is YAML, too.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@ struct ServerGroup {
   std::uint32_t count = 1;  // that are up when the run begins
   std::uint32_t least = 0,
                 most = 0;  // that there may be then (`autoscale: 1..4`); 0: they do not come and go
+  double share = 0;        // of requests, to the shares of other groups; 0: none is said
   std::string hardware;
   std::vector<std::string> flags;  // of each one's launch line
 

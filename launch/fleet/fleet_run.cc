@@ -14,6 +14,7 @@
 #include "launch/deployment/router.h"
 #include "launch/flags/output_flags.h"
 #include "launch/fleet/fleet.h"
+#include "launch/fleet/fleet_models.h"
 #include "launch/simulation/reach.h"
 #include "launch/simulation/replica_peers.h"
 #include "launch/simulation/report_output.h"
@@ -99,14 +100,17 @@ void describe(const Fleet& fleet, const FleetReach& reach, proto::RunReport& rep
 }
 
 // `peers`: processes that share the replicas out; null: this one has all.
-proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& workload,
+proto::RunReport serve(const Fleet& fleet, const scheduler::StreamedWorkload& load,
                        scheduler::RunObserver& observer, PerfettoOutput& perfetto, std::uint32_t threads,
                        scheduler::Peers* peers) {
   const FleetMember& first = fleet.members.front();
+  const auto drawn = with_models_drawn(fleet, first.args.load_seed(), load);
+  const scheduler::StreamedWorkload& workload = drawn ? *drawn : load;
   const scheduler::WorkloadOutline& outline = workload.outline();
   std::vector<scheduler::LoadConfig> loads;
   for (const FleetMember& member : fleet.members)
     loads.push_back(load_config(member.args, member.deployment, outline));
+  loads.front().router.models = replicas_of_models(fleet, outline);
   if (peers != nullptr &&
       (fleet.servers() == 1 || serves_alone(*peers, first.args, fleet.split(), loads.front(), outline))) {
     if (peers->process() > 0) return {};
@@ -185,6 +189,13 @@ std::unique_ptr<const scheduler::StreamedWorkload> workload_of(const std::vector
 
 int serve_fleets(const ServerArgs& args, bool compare, const std::vector<Fleet>& fleets,
                  std::uint32_t threads, scheduler::Peers* peers) {
+  const std::unique_ptr<const scheduler::StreamedWorkload> workload = workload_of(fleets);
+  for (const Fleet& fleet : fleets)
+    for (const FleetMember& member : fleet.members) check_workload(workload->outline(), member.deployment);
+  for (const Fleet& fleet : fleets) {
+    const auto drawn = with_models_drawn(fleet, args.load_seed(), *workload);
+    replicas_of_models(fleet, (drawn ? *drawn : *workload).outline());
+  }
   for (const Fleet& fleet : fleets) {
     if (!fleet.ignored_flags.empty())
       spdlog::warn("{}: {}: of no meaning to a simulation", fleet.path, fmt::join(fleet.ignored_flags, ", "));
@@ -197,10 +208,7 @@ int serve_fleets(const ServerArgs& args, bool compare, const std::vector<Fleet>&
       spdlog::warn("{}: no fleet of unequal servers was measured, so that there are no error bands",
                    fleet.path);
   }
-  const std::unique_ptr<const scheduler::StreamedWorkload> workload = workload_of(fleets);
   for (const std::string& note : workload->outline().notes) spdlog::warn("{}", note);
-  for (const Fleet& fleet : fleets)
-    for (const FleetMember& member : fleet.members) check_workload(workload->outline(), member.deployment);
   ServerArgs written = args;  // for what the columns of records are
   written.disaggregation.pd_disaggregation = std::ranges::any_of(fleets, &Fleet::split);
   for (const Fleet& fleet : fleets)

@@ -8,6 +8,7 @@
 
 #include "proto/base/random.h"
 #include "scheduler/router/bucket_router.h"
+#include "scheduler/router/model_routers.h"
 #include "scheduler/router/prompt_tree.h"
 #include "scheduler/router/router.h"
 
@@ -236,6 +237,7 @@ class LeastLoadedRouter : public Router {
 }  // namespace
 
 std::unique_ptr<Router> make_router(const RouterConfig& config, std::size_t replicas) {
+  if (!config.models.empty()) return std::make_unique<ModelRouters>(config);
   switch (config.policy) {
     case RouterPolicy::kRandom:
       return std::make_unique<RandomRouter>(config.seed);

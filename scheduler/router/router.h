@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "scheduler/workload/workload.h"
 
@@ -49,6 +50,9 @@ struct RouterConfig {
   double bucket_adjust_interval = 5;  // seconds between two looks of bucket at its bounds
   double characters_per_token = 4;    // of a prompt, for bucket
   std::uint64_t seed = 1;
+  // Where it tells models apart (--enable-igw): the replicas, ascending, of each model, by
+  // WorkloadRequest::model from 1; empty: all serve every request.
+  std::vector<std::vector<std::uint32_t>> models = {};
   double first_token_seconds = 0;  // by which a client sees its first token later, with others by then
 
   // Whether a replica's sessions are asked for.
@@ -99,6 +103,10 @@ class Router {
   }
   // Whether it never does, nor ever will.
   virtual bool never_looks() const { return false; }
+  // Whether one of the available replicas, ascending, may get the request.
+  virtual bool serves(const WorkloadRequest& /*request*/, std::span<const std::uint32_t> available) const {
+    return !available.empty();
+  }
   // Time begins again at 0; what it remembers of prompts stays.
   virtual void restart_clock() {}
 };

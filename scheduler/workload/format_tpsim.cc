@@ -10,6 +10,7 @@
 //                   end of sequence came, which the server does not know beforehand
 //   priority        optional; without one a request comes last where priorities are scheduled
 //   extra_key       cache namespace, text; optional
+//   model           of those that a fleet serves, text; optional
 //   session_id      conversation, text or number; optional
 //   think_time      seconds from the end of the answer before it in its conversation to this turn; optional
 //   accept_lens     speculative decoding: tokens kept of its first step, its second …, as of the last in
@@ -44,6 +45,7 @@ enum Key {
   kIgnoreEos,
   kPriority,
   kExtraKey,
+  kModel,
   kSessionId,
   kThinkTime,
   kAcceptLens,
@@ -52,10 +54,10 @@ enum Key {
   kImagePositions,
   kVersion
 };
-constexpr std::array<std::string_view, 16> kKeys = {
-    "arrival_time", "prompt",    "prompt_ids",      "prompt_len", "max_new_tokens", "output",
-    "ignore_eos",   "priority",  "extra_key",       "session_id", "think_time",     "accept_lens",
-    "images",       "image_ids", "image_positions", "version"};
+constexpr std::array<std::string_view, 17> kKeys = {
+    "arrival_time", "prompt",   "prompt_ids", "prompt_len",      "max_new_tokens", "output",
+    "ignore_eos",   "priority", "extra_key",  "model",           "session_id",     "think_time",
+    "accept_lens",  "images",   "image_ids",  "image_positions", "version"};
 
 constexpr std::uint64_t kMaxAcceptLen = 256;  // --speculative-num-draft-tokens
 
@@ -106,6 +108,7 @@ class Tpsim : public TraceFormat {
     request.arrival_time = record_.number(kArrivalTime);
     request.priority = priority(record_, place);
     out.extra_key = label(record_, kExtraKey, place);
+    out.model = label(record_, kModel, place);
     out.session = label(record_, kSessionId, place);
     if (record_.has(kThinkTime)) {
       request.think_time = record_.number(kThinkTime);

@@ -20,8 +20,8 @@ struct TraceRecord {
   WorkloadRequest request;
   // Of whose prompt only the length is known: that; otherwise 0, and the prompt has tokens.
   std::uint32_t prompt_length = 0;
-  // Names of its conversation and its cache namespace; "": none.
-  std::string session, extra_key;
+  // Names of its conversation, its cache namespace and its model; "": none.
+  std::string session, extra_key, model;
 };
 
 class TraceFormat {

@@ -29,6 +29,7 @@ class HeldTrace {
     workload_.name = stream.name();
     workload_.format = stream.format();
     workload_.extra_keys = stream.extra_keys();
+    workload_.models = stream.models();
     workload_.notes = stream.notes();
     workload_.lengths_only = stream.lengths_only();
     for (const UniquePrompt& prompt : unique_) {
@@ -157,6 +158,7 @@ std::unique_ptr<StreamedWorkload> open_trace(const std::filesystem::path& path, 
   outline.name = stream.name();
   outline.format = stream.format();
   outline.notes = stream.notes();
+  outline.models = stream.models();
   outline.lengths_only = stream.lengths_only();
   trace->first_arrival = std::exchange(outline.first_arrival, 0);
   outline.last_arrival -= trace->first_arrival;

@@ -11,6 +11,7 @@ namespace {
 
 // More requests than any trace has; their numbers are kept in 32 bits elsewhere.
 constexpr std::uint64_t kMaxRequests = 1'000'000'000;
+constexpr std::size_t kMaxModels = 1000;
 
 struct KnownFormat {
   std::string_view name;
@@ -126,6 +127,16 @@ bool TraceStream::next(TraceRecord& record) {
     const auto [entry, is_new] = namespaces_.try_emplace(record.extra_key, next);
     if (is_new) extra_keys_.push_back(record.extra_key);
     record.request.extra_key = entry->second;
+  }
+  if (!record.model.empty()) {
+    auto named = std::ranges::find(models_, record.model);
+    if (named == models_.end()) {
+      if (models_.size() == kMaxModels)
+        record.place.fail("{} is one model more than the {} that a trace may name", in_quotes(record.model),
+                          kMaxModels);
+      named = models_.insert(named, record.model);
+    }
+    record.request.model = static_cast<std::uint16_t>(named - models_.begin() + 1);
   }
   if (!record.session.empty()) record.request.session = sessions_.of(record.session);
   check(record);

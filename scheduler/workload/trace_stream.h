@@ -69,6 +69,7 @@ class TraceStream {
   const std::string& name() const { return input_.name(); }
   std::string_view format() const { return format_name_; }
   const std::vector<std::string>& extra_keys() const { return extra_keys_; }
+  const std::vector<std::string>& models() const { return models_; }  // that were named so far
   std::vector<std::string> notes() const { return format_->notes(); }
 
   std::uint64_t requests() const { return requests_; }  // read so far
@@ -102,6 +103,7 @@ class TraceStream {
   LabelNumbers sessions_;
   std::unordered_map<std::string, std::uint32_t> namespaces_;  // looked up only: order does not matter
   std::vector<std::string> extra_keys_ = {""};
+  std::vector<std::string> models_;  // a few
 };
 
 }  // namespace tpsim::scheduler

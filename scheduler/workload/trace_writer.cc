@@ -77,6 +77,8 @@ std::string format_tpsim(const Workload& workload) {
     if (request.extra_key != 0) {
       put(out, ",\"extra_key\":{}", nlohmann::json(workload.extra_keys[request.extra_key]).dump());
     }
+    if (request.model != 0)
+      put(out, ",\"model\":{}", nlohmann::json(workload.models[request.model - 1]).dump());
     if (request.session != 0) put(out, ",\"session_id\":{}", request.session);
     if (request.think_time) put(out, ",\"think_time\":{}", *request.think_time);
     if (!request.accept_lens.empty()) put(out, ",\"accept_lens\":[{}]", fmt::join(request.accept_lens, ","));
@@ -93,6 +95,7 @@ void refuse_extras(const WorkloadRequest& request, std::size_t index, const std:
   if (request.priority) refuse(index, format, "it has a priority");
   if (request.extra_key != 0) refuse(index, format, "it has a cache namespace (extra_key)");
   if (!request.accept_lens.empty()) refuse(index, format, "it says what speculative decoding keeps");
+  if (request.model != 0) refuse(index, format, "it names a model");
   if (request.session != 0) refuse(index, format, "it belongs to a conversation (session_id)");
 }
 

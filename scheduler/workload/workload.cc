@@ -37,6 +37,18 @@ void sort_by_arrival(Workload& workload) {
     }
   }
   workload.extra_keys = std::move(extra_keys);
+  std::vector<std::uint16_t> models(workload.models.size() + 1);
+  std::vector<std::string> names;
+  for (WorkloadRequest& request : workload.requests) {
+    if (request.model == 0) continue;
+    std::uint16_t& number = models[request.model];
+    if (number == 0) {
+      names.push_back(std::move(workload.models[request.model - 1U]));
+      number = static_cast<std::uint16_t>(names.size());
+    }
+    request.model = number;
+  }
+  workload.models = std::move(names);
 }
 
 void OutlineBuilder::add(const WorkloadRequest& request, std::uint64_t prompt_length) {
@@ -54,6 +66,7 @@ void OutlineBuilder::add(const WorkloadRequest& request, std::uint64_t prompt_le
     }
     last = static_cast<std::uint32_t>(position + 1);
   }
+  if (request.model == 0) outline_.unnamed_models = true;
   if (position == 0) outline_.first_arrival = request.arrival_time;
   outline_.last_arrival = request.arrival_time;
   if (!replies) outline_.last_start = request.arrival_time;
@@ -97,6 +110,7 @@ WorkloadInMemory::WorkloadInMemory(const std::shared_ptr<const Workload>& worklo
         };
       }) {
   outline_.lengths_only = workload->lengths_only;
+  outline_.models = workload->models;
 }
 
 std::uint64_t hash_of(const StreamedWorkload& workload) {
@@ -108,6 +122,7 @@ std::uint64_t hash_of(const StreamedWorkload& workload) {
     add_real(request->arrival_time);
     add(std::uint64_t{request->max_new_tokens} << 32 ^ request->extra_key);
     add(std::uint64_t{request->session} << 32 ^ static_cast<std::uint32_t>(request->priority.value_or(0)));
+    if (request->model != 0) add(request->model);
     add((request->priority ? 1 : 0) + (request->think_time ? 2 : 0) + (request->sampling.ignore_eos ? 4 : 0));
     add_real(request->think_time.value_or(0));
     for (const kvcache::TokenSequence* tokens : {&request->prompt, &request->output}) {
@@ -132,6 +147,7 @@ Workload in_memory(const StreamedWorkload& streamed) {
   workload.name = outline.name;
   workload.format = outline.format;
   workload.notes = outline.notes;
+  workload.models = outline.models;
   workload.lengths_only = outline.lengths_only;
   workload.requests.reserve(outline.requests);
   const RequestReader next = streamed.read();

@@ -65,6 +65,9 @@ struct WorkloadRequest {
   SamplingParams sampling;
   std::vector<ImageInput> images = {};  // in the order of their positions
   bool images_in_prompt = false;        // the prompt's length counts their tokens already
+  // Position in WorkloadOutline::models, from 1; 0: whatever is served. Of fleets alone, which have no
+  // checkpoints.
+  std::uint16_t model = 0;
   // Seconds that its images take in front of the scheduler, and of the scheduler itself when it comes.
   double image_prepare_seconds = 0, image_receive_seconds = 0;
   friend bool operator==(const WorkloadRequest&, const WorkloadRequest&) = default;
@@ -82,11 +85,12 @@ struct Workload {
   std::vector<WorkloadRequest> requests;  // sorted by arrival_time
   std::vector<std::string> extra_keys = {""};  // namespaces
   std::vector<std::string> notes;              // what a reader left out, one sentence each, for the user
+  std::vector<std::string> models = {};        // that requests name
   bool lengths_only = false;                   // nothing is known of what prompts hold but how much it is
 };
 
 // Puts requests in order of arrival (equal times keep their order), moves the first arrival to 0 and numbers
-// sessions and namespaces by first appearance.
+// sessions, namespaces and models by first appearance.
 void sort_by_arrival(Workload& workload);
 
 // Moves the first request to 0, and all others with it.
@@ -99,6 +103,8 @@ struct WorkloadOutline {
   std::uint64_t requests = 0;
   std::uint64_t turns = 0;            // of them, those that reply to an answer
   bool conversations = false;         // some request has a session
+  std::vector<std::string> models;    // as in Workload
+  bool unnamed_models = false;        // some request names none
   bool images = false;                // some request has images,
   bool unsized_images = false;        // some image has no size
   bool lengths_only = false;          // as in Workload

@@ -337,6 +337,65 @@ decode:
                             "is a trace of one run, use `tpsim run`")
         self.assert_refused(["run", "--fleet", "2.yaml,3.yaml", *self.FILE_LOAD], "takes one file here")
 
+    MODELS = """router: --enable-igw --policy cache_aware
+workers:
+  - {name: chat, count: 2, share: 3, hardware: h200-sxm, args: --model-path llama-3.1-8b}
+  - {name: code, share: 1, hardware: h200-sxm, args: --model-path qwen3-8b --served-model-name qwen}
+"""
+
+    def write_trace(self, models, name="models.jsonl"):
+        with open(os.path.join(self.folder, name), "w") as file:
+            for i, model in enumerate(models):
+                row = {"arrival_time": i / 10, "prompt_len": 300 + i, "max_new_tokens": 20}
+                file.write(json.dumps(row | ({"model": model} if model else {})) + "\n")
+        return name
+
+    def test_two_models_behind_one_router(self):
+        report, done = self.fleet(self.write_fleet(self.MODELS))
+        chat, more, code = [row["requests"] for row in report["replicas"]]
+        self.assertEqual(chat + more + code, 120)
+        self.assertTrue(20 <= code <= 40, code)
+        self.assertTrue(chat > 0 and more > 0)
+        self.assertEqual(report["model"], "llama-3.1-8b + qwen3-8b")
+        self.assertNotIn("--served-model-name", done.stderr)
+        again, _ = self.fleet("fleet.yaml", "--jobs", "2")
+        self.assertEqual(report, again)
+        # A trace that names them: each model's servers do what they do alone.
+        trace = self.write_trace(["qwen" if i % 3 == 0 else "llama-3.1-8b" for i in range(60)])
+        named = self.MODELS.replace("share: 3, ", "").replace("share: 1, ", "")
+        self.write_fleet(named)
+        def rows(fleet, trace):
+            done = self.tpsim("run", "--fleet", fleet, "--trace", trace, "--report-dir", "named")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(self.folder, "named/report.json")) as file:
+                return json.load(file)["replicas"]
+        both = rows("fleet.yaml", trace)
+        self.assertEqual([both[0]["requests"] + both[1]["requests"], both[2]["requests"]], [40, 20])
+        with open(os.path.join(self.folder, trace)) as file:
+            lines = [line for line in file if "llama" in line]
+        with open(os.path.join(self.folder, "chat.jsonl"), "w") as file:
+            file.writelines(lines)
+        self.write_fleet("".join(line + "\n" for line in named.splitlines() if "qwen" not in line), "chat.yaml")
+        for row, alone in zip(both, rows("chat.yaml", "chat.jsonl")):
+            self.assertEqual({key: row[key] for key in ("requests", "output_tokens", "steps")},
+                             {key: alone[key] for key in ("requests", "output_tokens", "steps")})
+        for models, sentence in ((["gpt"], "names the model gpt, which the router would answer with 404"),
+                                 (["qwen", None], "names not for each request a model"), ([None], "names no model")):
+            self.assert_refused(["run", "--fleet", "fleet.yaml", "--trace", self.write_trace(models, "bad.jsonl")], sentence)
+        for text, sentence in (
+                (self.MODELS.replace("share: 1, ", ""), "share: no servers of qwen have one"),
+                (self.MODELS.replace("share: 1", "share: 0"), "fleet.yaml:4: share: 0: must be a part of requests"),
+                (self.MODELS.replace("--enable-igw", ""), "fleet.yaml:3: share: is of several models"),
+                (named.replace("--enable-igw", ""), "a router of several models has --enable-igw in its line"),
+                (named.replace("name qwen", "name llama-3.1-8b"), "give it a --served-model-name of its own")):
+            self.write_fleet(text)
+            self.assert_refused(["run", "--fleet", "fleet.yaml", *self.FILE_LOAD], sentence)
+        self.write_fleet(self.MODELS)
+        self.assert_refused(["run", "--fleet", "fleet.yaml", "--trace", trace], "leave share out")
+        # Where the only server of a model is dead, its requests are lost, and the others' are not.
+        report, _ = self.fleet("fleet.yaml", "--replica-failure", "2@0")
+        self.assertEqual(report["completed"], 120 - code)
+
     def test_refused_fleets(self):
         good = "workers: {count: 2, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
         for text, sentence in (
@@ -348,7 +407,7 @@ decode:
                 (self.ROUTER + good.replace("args: ", "args: --no-such "), "fleet.yaml:2: workers: --no-such: unknown flag"),
                 ("router: cache_aware\n" + good, "fleet.yaml:1: router: cache_aware: is no flag; give the router's"),
                 (self.ROUTER.replace("round_robin", "bucket") + good, "fleet.yaml:1: router: --policy bucket: is a policy of servers that prefill alone"),
-                (self.ROUTER.replace("--port", "--enable-igw --port") + good, "requests are sent to whole servers of one model"),
+                (self.ROUTER.replace("--port", "--dp-aware --port") + good, "requests are sent to whole servers by SGLang"),
                 (self.ROUTER + "workers:\n  - {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
                  "  - {hardware: h200-sxm, args: --model-path qwen3-8b}\n", "fleet.yaml:4: workers 2: serves qwen3-8b")):
             self.write_fleet(text)

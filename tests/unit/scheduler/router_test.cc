@@ -54,6 +54,50 @@ std::uint64_t common(const TokenSequence& a, const TokenSequence& b) {
   return static_cast<std::uint64_t>(std::ranges::mismatch(x, y).in1 - x.begin());
 }
 
+// Behind one router each model's policy does what it does before that model's replicas alone.
+TEST(ModelRouters, AreRoutersOfTheirOwn) {
+  RouterConfig config;
+  config.models = {{0, 2, 5}, {1, 3, 4}};
+  for (const RouterPolicy policy : {RouterPolicy::kRoundRobin, RouterPolicy::kCacheAware,
+                                    RouterPolicy::kPowerOfTwo, RouterPolicy::kRandom}) {
+    config.policy = policy;
+    const std::unique_ptr<Router> both = make_router(config, 6);
+    std::vector<std::unique_ptr<Router>> alone;
+    for (std::size_t model = 0; model < 2; ++model) {
+      RouterConfig of_one = config;
+      of_one.models.clear();
+      of_one.seed += model;
+      alone.push_back(make_router(of_one, 3));
+    }
+    std::mt19937_64 random(3);
+    FakeReplicas all(std::vector<std::uint64_t>(6));
+    EXPECT_EQ(both->never_looks(), alone[0]->never_looks());
+    for (int i = 0; i < 300; ++i) {
+      for (std::size_t replica = 0; replica < 6; ++replica) {
+        all.sent[replica] = random() % 200;
+        all.loads[replica].tokens = random() % 1000;
+      }
+      if (i == 200) all.alive = {1, 2, 3, 5};
+      WorkloadRequest request = prompt_of({{random() % 8 * 100, 50}});
+      request.model = static_cast<std::uint16_t>(1 + random() % 2);
+      const std::vector<std::uint32_t>& replicas = config.models[request.model - 1U];
+      FakeReplicas some(std::vector<std::uint64_t>(3));
+      for (std::uint32_t replica = 0; replica < 3; ++replica) {
+        some.sent[replica] = all.sent[replicas[replica]];
+        some.loads[replica] = all.loads[replicas[replica]];
+        if (std::ranges::count(all.alive, replicas[replica]) > 0) some.alive.push_back(replica);
+      }
+      Router& one = *alone[request.model - 1U];
+      ASSERT_EQ(both->looks(request, i, all.sent), one.looks(request, i, some.sent));
+      ASSERT_EQ(both->choose(request, i, all), replicas[one.choose(request, i, some)]);
+    }
+    WorkloadRequest second;
+    second.model = 2;
+    EXPECT_FALSE(both->serves(second, std::vector<std::uint32_t>{0, 2, 5}));
+    EXPECT_TRUE(both->serves(second, std::vector<std::uint32_t>{0, 4}));
+  }
+}
+
 TEST(PromptTree, FindsWhatAListOfAllPromptsFinds) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 20; ++round) {

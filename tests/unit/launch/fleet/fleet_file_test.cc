@@ -68,6 +68,18 @@ TEST(FleetFile, WordsAreAShells) {
             (Words{"--host", "$TPSIM_NEVER_SET", "--dist-init-addr", "$TPSIM_NEVER_SET:5000", "--tp", "2"}));
 }
 
+TEST(FleetFile, SharesAreOfWorkers) {
+  const std::string text = "workers: {share: 0.5, hardware: b200, args: --tp 4}\n";
+  EXPECT_EQ(parse_fleet(text, "f.yaml").groups[0].share, 0.5);
+  for (const std::string wrong : {"0", "-1", "nan", "inf", "1e7", "1x"}) {
+    const std::string other = "workers: {share: " + wrong + ", hardware: b200, args: --tp 4}\n";
+    EXPECT_EQ(complaint(other),
+              "f.yaml:1: share: " + wrong + ": must be a part of requests, above 0 and at most 1e+06");
+  }
+  EXPECT_EQ(complaint("prefill: {share: 1, hardware: b200, args: --tp 4}\n"),
+            "f.yaml:1: share: of prefill is not simulated; give workers");
+}
+
 TEST(FleetFile, JsonIsReadToo) {
   const FleetFile fleet =
       parse_fleet(R"({"workers": {"hardware": "b200", "count": 1, "args": "--tp 4"}})", "f.json");

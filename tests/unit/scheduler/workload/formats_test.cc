@@ -164,7 +164,7 @@ TEST(Tpsim, EveryField) {
       "\n"
       R"({"arrival_time": 1, "prompt_ids": [1, 2, 9], "output": [5, 6, 7], "session_id": 17, "extra_key": null})"
       "\n"
-      R"({"arrival_time": 1, "prompt_len": 8, "max_new_tokens": 1, "extra_key": "b", "session_id": "a", "think_time": 7.25})"
+      R"({"arrival_time": 1, "prompt_len": 8, "max_new_tokens": 1, "extra_key": "b", "model": "m", "session_id": "a", "think_time": 7.25})"
       "\n"
       R"({"arrival_time": 1, "prompt": [8], "max_new_tokens": 1, "extra_key": "lora é"})"
       "\n");
@@ -188,6 +188,9 @@ TEST(Tpsim, EveryField) {
   EXPECT_EQ(workload.requests[2].session, 1u);
   EXPECT_EQ(workload.requests[3].extra_key, 1u);
   EXPECT_EQ(workload.extra_keys, (std::vector<std::string>{"", "lora é", "b"}));
+  EXPECT_EQ(workload.models, (std::vector<std::string>{"m"}));
+  EXPECT_EQ(workload.requests[2].model, 1u);
+  EXPECT_EQ(workload.requests[3].model, 0u);
 }
 
 TEST(ReadOptions, NumPromptsStopsReadingBeforeLaterFaults) {
