@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "proto/base/archive.h"
@@ -155,6 +156,13 @@ void FleetRun::send(const RequestSource::Sent& sent) {
   split_[sent.id] = {worker, decoder};
   for (const std::uint32_t side : {worker, decoder}) {
     if (const char* because = replica(side).side().refusal(*sent.request)) {
+      if (!std::exchange(said_refusal_, true))
+        spdlog::warn(
+            "request {} of {} prompt tokens is refused by {} server {}, whose KV pool has {} tokens: {}; "
+            "give those "
+            "servers more by --max-total-tokens or --mem-fraction-static (others like it are counted alone)",
+            sent.id, sent.request->prompt.size(), side == worker ? "prefill" : "decode", side,
+            workers_[side]->config.max_total_num_tokens, because);
       on_finished(record_of(unserved(sent), RequestState::kRejected, sent.time, decoder), because);
       return;
     }

@@ -274,6 +274,7 @@ class FleetRun final : ElasticServers, RunListener {
   double last_event_ = 0;
   std::uint64_t early_turns_ = 0;
   bool stopped_ = false;
+  bool said_refusal_ = false;  // by one side of a pair
 };
 
 }  // namespace tpsim::scheduler

@@ -58,6 +58,16 @@ class Disaggregation(CommandLine):
         self.assertGreater(report["retractions"], 0)
         self.assertEqual(report["completed"], len(requests))
 
+    def test_a_pool_too_small_for_some_requests(self):
+        """They are counted, and one sentence says whose pool it is and what would do."""
+        done = self.tpsim("run", *self.LOAD, *self.PAIR, "--decode-args=--max-total-tokens 1100", "--report-dir", "small")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, "Refused requests: +[0-9]+")
+        said = [line for line in done.stderr.splitlines() if "is refused" in line]
+        self.assertEqual(len(said), 1, done.stderr)
+        self.assertRegex(said[0], r"request \d+ of \d+ prompt tokens is refused by decode server 1, whose KV pool has 1100 tokens")
+        self.assertIn("--max-total-tokens", said[0])
+
     def test_heads_draft_on_the_decode_servers(self):
         """Prefills compute the head's KV, too, and send it; decodes keep several tokens of a step."""
         plain, _, _ = self.served(*self.LOAD, *self.PAIR)
