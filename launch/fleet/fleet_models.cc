@@ -55,9 +55,10 @@ std::vector<std::string> names_of(const std::vector<FleetModel>& models) {
 
 std::vector<std::vector<std::uint32_t>> replicas_of_models(const Fleet& fleet,
                                                            const scheduler::WorkloadOutline& workload) {
-  if (fleet.models.size() < 2) return {};
+  if (fleet.models.empty()) return {};
+  const bool several = fleet.models.size() > 1;
   const std::vector<std::string> names = names_of(fleet.models);
-  if (workload.models.empty() || workload.unnamed_models)
+  if (several && (workload.models.empty() || workload.unnamed_models))
     throw_user_error(
         "{}: {} names {} model, and {} are served: give each request of a trace a model, or share: to the "
         "servers "
@@ -68,13 +69,13 @@ std::vector<std::vector<std::uint32_t>> replicas_of_models(const Fleet& fleet,
   for (const std::string& name : workload.models) {
     const auto found = std::ranges::find(names, name);
     if (found == names.end())
-      throw_user_error("{}: {} names the model {}, which the router would answer with 404; served are {}",
+      throw_user_error("{}: {} names the model {}, which the router would answer with 503; served are {}",
                        fleet.path, workload.name, name, fmt::join(names, ", "));
     std::vector<std::uint32_t>& of_model = replicas.emplace_back();
     for (std::uint32_t i = 0; i < fleet.servers(); ++i)
       if (fleet.member_of(i).model == static_cast<std::size_t>(found - names.begin())) of_model.push_back(i);
   }
-  return replicas;
+  return several ? replicas : std::vector<std::vector<std::uint32_t>>{};
 }
 
 std::unique_ptr<scheduler::StreamedWorkload> with_models_drawn(const Fleet& fleet, std::uint64_t seed,

@@ -39,7 +39,8 @@ ModelRouters::ModelRouters(const RouterConfig& config) {
   RouterConfig of_one = config;
   of_one.models.clear();
   for (const std::vector<std::uint32_t>& replicas : config.models) {
-    models_.push_back({replicas, make_router(of_one, replicas.size())});
+    const bool shared = config.policy == RouterPolicy::kRoundRobin && !models_.empty();
+    models_.push_back({replicas, shared ? models_.front().router : make_router(of_one, replicas.size())});
     ++of_one.seed;  // each draws by itself
   }
 }

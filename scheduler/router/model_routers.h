@@ -1,6 +1,8 @@
-// SGLang's router in front of several models (`--enable-igw`): a policy of its own for each of them, among
-// the replicas that serve it (sgl-model-gateway of sglang_router 0.3.2: PolicyRegistry, and
-// get_workers_filtered of its WorkerRegistry). A replica serves one model.
+// SGLang's router in front of several models (`--enable-igw`): one policy for all of them, each request among
+// the replicas that serve its model. As a real router of 0.3.2 in front of two servers of each of two models:
+// cache_aware has a tree for each model and balances among its replicas alone; round_robin has one count for
+// requests of all models, so that those of two models in turn reach one server of each. A replica serves one
+// model.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +29,7 @@ class ModelRouters : public Router {
  private:
   struct Model {
     std::vector<std::uint32_t> replicas;  // ascending
-    std::unique_ptr<Router> router;
+    std::shared_ptr<Router> router;       // round_robin's is that of all models
   };
   // Replicas of one model, as its policy sees them.
   class Some;

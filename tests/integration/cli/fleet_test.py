@@ -379,7 +379,7 @@ workers:
         for row, alone in zip(both, rows("chat.yaml", "chat.jsonl")):
             self.assertEqual({key: row[key] for key in ("requests", "output_tokens", "steps")},
                              {key: alone[key] for key in ("requests", "output_tokens", "steps")})
-        for models, sentence in ((["gpt"], "names the model gpt, which the router would answer with 404"),
+        for models, sentence in ((["gpt"], "names the model gpt, which the router would answer with 503"),
                                  (["qwen", None], "names not for each request a model"), ([None], "names no model")):
             self.assert_refused(["run", "--fleet", "fleet.yaml", "--trace", self.write_trace(models, "bad.jsonl")], sentence)
         for text, sentence in (
@@ -390,6 +390,8 @@ workers:
                 (named.replace("name qwen", "name llama-3.1-8b"), "give it a --served-model-name of its own")):
             self.write_fleet(text)
             self.assert_refused(["run", "--fleet", "fleet.yaml", *self.FILE_LOAD], sentence)
+        self.assert_refused(["run", "--fleet", "chat.yaml", "--trace", self.write_trace(["gpt"], "bad.jsonl")],
+                            "names the model gpt, which the router would answer with 503")
         self.write_fleet(self.MODELS)
         self.assert_refused(["run", "--fleet", "fleet.yaml", "--trace", trace], "leave share out")
         # Where the only server of a model is dead, its requests are lost, and the others' are not.

@@ -54,12 +54,13 @@ std::uint64_t common(const TokenSequence& a, const TokenSequence& b) {
   return static_cast<std::uint64_t>(std::ranges::mismatch(x, y).in1 - x.begin());
 }
 
-// Behind one router each model's policy does what it does before that model's replicas alone.
+// Behind one router each model's policy does what it does before that model's replicas alone, but for the
+// count of round_robin.
 TEST(ModelRouters, AreRoutersOfTheirOwn) {
   RouterConfig config;
   config.models = {{0, 2, 5}, {1, 3, 4}};
-  for (const RouterPolicy policy : {RouterPolicy::kRoundRobin, RouterPolicy::kCacheAware,
-                                    RouterPolicy::kPowerOfTwo, RouterPolicy::kRandom}) {
+  for (const RouterPolicy policy :
+       {RouterPolicy::kCacheAware, RouterPolicy::kPowerOfTwo, RouterPolicy::kRandom}) {
     config.policy = policy;
     const std::unique_ptr<Router> both = make_router(config, 6);
     std::vector<std::unique_ptr<Router>> alone;
@@ -96,6 +97,22 @@ TEST(ModelRouters, AreRoutersOfTheirOwn) {
     EXPECT_FALSE(both->serves(second, std::vector<std::uint32_t>{0, 2, 5}));
     EXPECT_TRUE(both->serves(second, std::vector<std::uint32_t>{0, 4}));
   }
+}
+
+// As sglang_router 0.3.2 did: models in turn reach one replica each, one model both of its own.
+TEST(ModelRouters, RoundRobinCountsRequestsOfAllModels) {
+  RouterConfig config;
+  config.policy = RouterPolicy::kRoundRobin;
+  config.models = {{0, 1}, {2, 3}};
+  const std::unique_ptr<Router> router = make_router(config, 4);
+  const FakeReplicas replicas(std::vector<std::uint64_t>(4));
+  std::vector<std::size_t> chosen;
+  for (const std::uint16_t model : {1, 2, 1, 2, 1, 1, 2, 2}) {
+    WorkloadRequest request;
+    request.model = model;
+    chosen.push_back(router->choose(request, 0, replicas));
+  }
+  EXPECT_EQ(chosen, (std::vector<std::size_t>{0, 3, 0, 3, 0, 1, 2, 3}));
 }
 
 TEST(PromptTree, FindsWhatAListOfAllPromptsFinds) {
