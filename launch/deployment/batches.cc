@@ -95,13 +95,14 @@ bool captures_prefills(const ServerArgs& args, const proto::HardwareProfile& har
 // The captured sizes of prefill that the flags ask for: up to a chunk, or less with MLA.
 std::vector<std::uint32_t> prefill_captures(const ServerArgs& args, const proto::HardwareProfile& hardware,
                                             const rank::ModelConfig& model,
-                                            const rank::ParallelLayout& layout, bool staged,
+                                            const rank::ParallelLayout& layout, bool eager,
                                             std::uint32_t chunk) {
   const scheduler::ReleaseRules rules = args.sglang_release.rules;
   const bool plain = layout.dp_size == 1 && !layout.a2a();
-  // Pipeline stages prefill eagerly unless asked by a flag of SGLang that tpsim does not have (0.5.12's
-  // server_args.py _handle_piecewise_cuda_graph, 0.5.23's arg_groups/cuda_graph_hook.py).
-  if (staged || !hicache_captures_prefills(args)) return {};
+  // Two halves of a batch prefill eagerly, and pipeline stages unless asked by a flag of SGLang that tpsim
+  // does not have (0.5.12's server_args.py _handle_piecewise_cuda_graph, 0.5.23's
+  // arg_groups/cuda_graph_hook.py).
+  if (eager || !hicache_captures_prefills(args)) return {};
   if (args.disable_prefill_cuda_graph || never_captured(layout) ||
       (!plain && !rules.dp_attention_prefill_graphs) || !rank::default_graphs(hardware).prefill ||
       (args.disable_cuda_graph && rules.disable_cuda_graph_is_for_prefill_too) ||
@@ -177,7 +178,7 @@ void write_batches(const scheduler::SchedulerConfig& config, Rows& rows) {
 
 Graphs resolve_graphs(const ServerArgs& args, const proto::HardwareProfile& hardware,
                       const rank::ModelConfig& model, const AttentionChoice& attention,
-                      const rank::ParallelLayout& layout, const Batches& batches, bool staged) {
+                      const rank::ParallelLayout& layout, const Batches& batches, bool eager_prefill) {
   const scheduler::ReleaseRules rules = args.sglang_release.rules;
   const bool speculates = !args.speculation.algorithm.empty();
   Graphs out;
@@ -188,7 +189,7 @@ Graphs resolve_graphs(const ServerArgs& args, const proto::HardwareProfile& hard
   max_bs = args.cuda_graph_max_bs.value_or(max_bs);
   out.decode =
       args.cuda_graph_bs.empty() ? rank::capture_batch_sizes(max_bs, speculates) : args.cuda_graph_bs;
-  out.prefill.tokens = prefill_captures(args, hardware, model, layout, staged, batches.whole_chunk);
+  out.prefill.tokens = prefill_captures(args, hardware, model, layout, eager_prefill, batches.whole_chunk);
   out.prefill.limit_padding = rules.prefill_graphs_limit_padding;
   out.reserved_prefills = static_cast<std::uint32_t>(out.prefill.tokens.size());
 

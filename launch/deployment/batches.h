@@ -44,10 +44,10 @@ struct Graphs {
   std::uint32_t reserved_decode_bs = 0, reserved_prefills = 0;
   Notes notes;
 };
-// `staged`: in pipeline stages.
+// `eager_prefill`: in pipeline stages, or in two halves.
 Graphs resolve_graphs(const ServerArgs& args, const proto::HardwareProfile& hardware,
                       const rank::ModelConfig& model, const AttentionChoice& attention,
-                      const rank::ParallelLayout& layout, const Batches& batches, bool staged);
+                      const rank::ParallelLayout& layout, const Batches& batches, bool eager_prefill);
 
 // Of `sizes` those that SGLang captures: what the request table has room for, and the table's size itself
 // where the list goes beyond it; only sizes that a data-parallel rank's GPUs can divide where they split its

@@ -18,6 +18,7 @@
 #include "rank/llm/graph_capture.h"
 #include "rank/llm/modeled_forward.h"
 #include "rank/llm/speculative_forward.h"
+#include "rank/llm/two_batch_overlap.h"
 #include "rank/parallel/batch_wire.h"
 
 namespace tpsim::launch {
@@ -69,7 +70,8 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, s
                                         .linear_attention = states.kernels,
                                         .tracks_states = scheduler.states.tracking_slots > 0,
                                         .fresh_kernels = captured ? fresh_kernels : std::nullopt,
-                                        .host = host};
+                                        .host = host,
+                                        .two_batches = parallel.two_batches.has_value()};
   if (pipeline.stages.size() > 1) {
     const rank::LayerRange& layers = pipeline.stages[pp_rank];
     const auto begin = model.layers.begin();
@@ -84,6 +86,9 @@ std::unique_ptr<rank::RankModel> Deployment::make_model(std::uint32_t tp_rank, s
   auto target =
       std::make_unique<rank::ModeledForward>(of_stage, hardware, shard, make_backend(), std::move(options));
   const scheduler::SpeculationConfig& config = speculation.config;
+  if (parallel.two_batches)
+    return std::make_unique<rank::TwoBatchForward>(std::move(target), hardware, of_stage.moe.num_layers,
+                                                   *parallel.two_batches);
   if (!config.enabled()) return target;
   const rank::SpeculationShape shape = {.num_steps = config.num_steps,
                                         .topk = config.topk,

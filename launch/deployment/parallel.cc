@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -52,6 +53,22 @@ void check_deepep_config(const ParallelArgs& parallel, Notes& notes) {
     say(notes, "--deepep-config: changes nothing; SGLang reads it with --moe-a2a-backend deepep alone");
   else
     say(notes, "--deepep-config: was not measured; deepep's exchange is priced with its own settings");
+}
+
+// Models whose layers SGLang cuts in stages (batch_overlap/operations_strategy.py); of the others that it
+// has, MiMo's and DeepSeek V4's are not simulated.
+void check_two_batches(const ServerArgs& args, const rank::ModelConfig& model) {
+  constexpr std::array kCut = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Qwen3MoeForCausalLM"};
+  constexpr std::string_view kFlag = "--enable-two-batch-overlap";
+  const std::string& a2a = args.parallel.moe_a2a_backend;
+  if (a2a == "none" || a2a == "megamoe" || a2a == "flashinfer_megamoe")
+    throw_user_error(
+        "{}: is simulated where deepep brings tokens to their experts; add --moe-a2a-backend deepep", kFlag);
+  if (std::find(kCut.begin(), kCut.end(), model.architecture) == kCut.end())
+    throw_user_error("{}: layers of {} are simulated whole; leave it out", kFlag, model.architecture);
+  if (args.numeric() || args.parallel.pp_size > 1)
+    throw_user_error("{}: is simulated with --executor modeled and without pipeline stages; leave it out",
+                     kFlag);
 }
 
 bool places_experts(const ParallelArgs& parallel) {
@@ -166,6 +183,10 @@ Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model
   layout.dp_lm_head = parallel.enable_dp_lm_head;
   layout.redundant_experts = parallel.ep_num_redundant_experts;
   check_placement(args, model, layout, out.notes);
+  if (parallel.two_batch_overlap) {
+    check_two_batches(args, model);
+    out.two_batches = parallel.tbo_threshold;
+  }
   out.expert_load = resolve_expert_load(args, model, layout);
   return out;
 }
@@ -173,6 +194,10 @@ Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model
 Pipeline resolve_pipeline(const ServerArgs& args, const rank::ModelConfig& model,
                           const rank::ParallelLayout& layout, bool speculates, Switches switches) {
   const ParallelArgs& parallel = args.parallel;
+  if (parallel.two_batch_overlap && speculates)
+    throw_user_error(
+        "--enable-two-batch-overlap: with speculative decoding it is not simulated; leave "
+        "--speculative-algorithm out");
   Pipeline out{.stages = {{0, model.num_layers}}, .config = {}, .switches = switches, .notes = {}};
   scheduler::PipelineConfig& pipeline = out.config;
   pipeline.max_micro_batch_size = parallel.pp_max_micro_batch_size;
@@ -240,6 +265,10 @@ void write_parallel(const ParallelArgs& parallel, const Parallel& chosen, const 
   if (layout.a2a()) {
     out["moe_a2a_backend"] = parallel.moe_a2a_backend;
     out["deepep_mode"] = parallel.deepep_mode;
+  }
+  if (chosen.two_batches) {
+    out["enable_two_batch_overlap"] = "true";
+    out["tbo_token_distribution_threshold"] = format_real(*chosen.two_batches);
   }
   if (chosen.expert_load.uneven(layout.ep_size)) {
     out["expert_distribution"] = parallel.distribution();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,10 @@ namespace tpsim::launch {
 
 struct Parallel {
   rank::ParallelLayout layout;
-  rank::ExpertLoad expert_load;  // --expert-distribution
-  bool mega_moe = false;         // one kernel brings tokens to their experts, multiplies and brings them back
-  Notes notes;                   // what SGLang changes on its own
+  rank::ExpertLoad expert_load;       // --expert-distribution
+  std::optional<double> two_batches;  // --enable-two-batch-overlap: the share from which a request is cut
+  bool mega_moe = false;  // one kernel brings tokens to their experts, multiplies and brings them back
+  Notes notes;            // what SGLang changes on its own
 };
 // Throws UserError for what the model, or this simulation, cannot do.
 Parallel resolve_parallel(const ServerArgs& args, const rank::ModelConfig& model);

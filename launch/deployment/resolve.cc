@@ -162,8 +162,8 @@ Deployment resolve_one(const ServerArgs& args, const BackendPair* pair) {
   out.states = resolve_states(args, hardware, model, out.attention.page_size, batches.chunk, speculation,
                               batches.switches);
   out.pipeline = resolve_pipeline(args, model, layout, speculation.enabled(), out.states.switches);
-  out.graphs =
-      resolve_graphs(args, hardware, model, out.attention, layout, batches, out.pipeline.config.staged());
+  out.graphs = resolve_graphs(args, hardware, model, out.attention, layout, batches,
+                              out.pipeline.config.staged() || out.parallel.two_batches);
   out.memory = resolve_memory(args, hardware, model, out.speculation, out.attention, out.sparse, layout,
                               batches, out.states, out.pipeline, out.graphs,
                               draft_memory(args, model, out.speculation, out.draft), context_length);

@@ -70,6 +70,15 @@ void declare_parallel(FlagSet& flags, ParallelArgs& args) {
       "multiprocessors of deepep's normal kernels, as a file or as text; its bandwidth stays that of "
       "its own default",
       text(args.deepep_config));
+  flags.add_switch("--enable-two-batch-overlap",
+                   "a pass is cut in two, one half computes while the other's tokens are on their way to "
+                   "their experts and back",
+                   args.two_batch_overlap);
+  flags.add_value(
+      "--tbo-token-distribution-threshold", "SHARE",
+      "of a prefill's tokens: where whole requests leave one half less, a request is cut (default "
+      "0.48)",
+      real(args.tbo_threshold, 0, true, 0.5, true));
   flags.add_value(
       "--expert-distribution", "LOAD",
       "of tokens over experts: balanced (every rank gets as much), uniform (every expert is as likely "

@@ -25,6 +25,8 @@ struct ParallelArgs {
   std::optional<std::uint32_t> moe_dense_tp_size;
   std::string moe_a2a_backend = "none";
   std::string deepep_mode = "auto";
+  bool two_batch_overlap = false;
+  double tbo_threshold = 0.48;
   std::string deepep_config;                       // JSON, or the name of a file that holds it
   std::optional<std::string> expert_distribution;  // default uniform, or what --init-expert-location says
   bool enable_eplb = false;

@@ -154,11 +154,13 @@ void Communication::expert_exchange(const PassRows& rows, double layers, std::ve
   const std::uint32_t nodes = costs_.nodes(shard_.layout.ep_size);
   const double n = nodes;
   const double crossing = tokens * (low ? top_k : n * (1 - power(1 - 1 / n, model_.moe.top_k))) * (n - 1) / n;
-  for (const double each : {hidden + hidden / 128 * 4, hidden * 2}) {
+  const auto exchange = [&](double each, Exchange::Tokens tokens) {
     const double bytes = away * each;
-    out.push_back(
-        {costs_.expert_exchange(bytes, crossing * each, nodes, low), bytes, layers, crossing * each});
-  }
+    out.push_back({costs_.expert_exchange(bytes, crossing * each, nodes, low), bytes, layers, crossing * each,
+                   false, tokens});
+  };
+  exchange(hidden + hidden / 128 * 4, Exchange::Tokens::kDispatched);
+  exchange(hidden * 2, Exchange::Tokens::kCombined);
 }
 
 std::vector<Communication::Exchange> Communication::layers(const PassRows& rows, bool with_experts) const {

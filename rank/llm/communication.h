@@ -47,6 +47,8 @@ class Communication {
     double times = 0;
     double network = 0;     // of `sent`, to other nodes
     bool in_place = false;  // an all-reduce by NCCL: not part of a captured piece (inplace_all_reduce)
+    // Of tokens with their experts' ranks.
+    enum class Tokens : std::uint8_t { kNone, kDispatched, kCombined } tokens = Tokens::kNone;
   };
   // Those of the layers, then the embedding's, then the head's. `with_experts`: also what brings tokens to
   // their experts and back.

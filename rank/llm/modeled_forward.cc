@@ -122,8 +122,12 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
     mla_costs_.emplace(model_, shard_, profile_, weight_named(weights_, "kv_b_proj").format);
   if (!options.cuda_graph_bs.empty()) {
     backend_->init_cuda_graph_state(options.cuda_graph_bs.back());
-    for (const std::uint32_t bs : options.cuda_graph_bs)
+    for (const std::uint32_t bs : options.cuda_graph_bs) {
       backend_->init_forward_metadata_capture_cuda_graph(bs);
+      if (!options.two_batches || bs == 1) continue;
+      backend_->init_forward_metadata_capture_cuda_graph(bs / 2);
+      backend_->init_forward_metadata_capture_cuda_graph(bs - bs / 2);
+    }
   }
 }
 
@@ -175,6 +179,9 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
       add(&Dense::collective, one.cost, one.times);
       count_sent(one);
       dense.in_place += one.in_place ? one.times : 0;
+      using Tokens = Communication::Exchange::Tokens;
+      if (one.tokens == Tokens::kDispatched) dense.parts.dispatch += one.cost.seconds * one.times;
+      if (one.tokens == Tokens::kCombined) dense.parts.combine += one.cost.seconds * one.times;
     }
   };
 
@@ -210,7 +217,16 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
           std::min(cost.seconds, std::max(few, cost.flops / (profile_.dense_flops_fp8() * served)));
     }
     add_product(kernel, cost, weight.layers);
+    const double seconds = cost.seconds * weight.layers;
+    if (weight.part == ModelPart::kSharedExperts)
+      dense.parts.shared += seconds;
+    else if (weight.part == ModelPart::kDenseMlp || weight.part == ModelPart::kHead)
+      dense.parts.outside += seconds;
+    else if (weight.part == ModelPart::kAttention && weight.name != "o_proj")
+      dense.parts.prepare += seconds;
   }
+  dense.parts.low_latency = communication.low_latency(rows);
+  const double before_experts = dense.gemm;
   double routed_issued = 0;
   bool exchanges = true;  // of tokens with their experts' ranks, apart
   for (const WeightSpec& weight : weights_) {
@@ -281,6 +297,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
       add_product(kernel, costs_.moe(kernel, experts, weight.format), layers_of_load);
     }
   }
+  dense.parts.routed = dense.gemm - before_experts;
   if (const std::uint32_t dense_layers = model_.num_dense_layers(); dense_layers > 0) {
     const double dense_rows = communication.rows_of(ModelPart::kDenseMlp, rows);
     other(dense_rows * 3.0 * model_.intermediate_size / shard_.dense_mlp.size, dense_layers);  // silu and mul
@@ -487,7 +504,10 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
     step.memory_bytes += cost.bytes;
     attention_launches += cost.launches;
   }
-  step.gemm += throttling(dense);
+  parts_ = dense.parts;
+  parts_.throttling = throttling(dense);
+  parts_.replay = captured ? clock_.replay_seconds() : 0;
+  step.gemm += parts_.throttling;
   Uncaptured pass;
   if (captured) {
     step.launch = clock_.captured(dense.launches + plan.launches + attention_launches);

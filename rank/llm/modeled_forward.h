@@ -43,6 +43,17 @@ namespace tpsim::rank {
 // DeepSeek's does (a server of 0.5.16).
 bool dummy_weights_share_experts(const ModelConfig& model, bool fp32_router);
 
+// Of the seconds of a pass, those that two-batch overlap tells apart (two_batch_overlap.h).
+struct PassParts {
+  double prepare = 0;                // products before attention
+  double shared = 0, routed = 0;     // shared and routed experts' products
+  double dispatch = 0, combine = 0;  // exchange of tokens with their experts' ranks
+  double outside = 0;                // products of dense MLPs and the head
+  double throttling = 0;             // what the board's power limit adds to products
+  double replay = 0;                 // launch of a captured graph
+  bool low_latency = false;          // which of DeepEP's kernels exchange tokens
+};
+
 class ModeledForward : public RankModel {
  public:
   struct Options {
@@ -61,11 +72,14 @@ class ModeledForward : public RankModel {
     bool hands_selection_over = false;
     std::optional<FreshKernelRules> fresh_kernels = {};  // none: everything is compiled
     proto::HostProfile host = {};                        // whose Python issues the kernels
+    bool two_batches = false;                            // halves of captured sizes are captured, too
   };
   ModeledForward(const ModelConfig& model, const proto::HardwareProfile& profile, const Shard& shard,
                  std::unique_ptr<attention::AttentionBackend> backend, Options options);
 
   StepCost forward(const attention::ForwardMetadata& metadata) override;
+  // Of the pass priced last.
+  const PassParts& parts() const { return parts_; }
   void save(StateWriter& state) const override;
   void load(StateReader& state) override;
   // As AttentionBackend::cascades().
@@ -83,6 +97,7 @@ class ModeledForward : public RankModel {
     double in_place = 0;   // all-reduces of the layers
     double products = 0;   // seconds of the matrix products whose sustained rate is known …
     double sustained = 0;  // … and what they take at that rate
+    PassParts parts = {};
   };
   std::uint32_t prefill_bucket(const attention::ForwardMetadata& metadata, std::uint32_t tokens) const;
   // The gated delta-net layers, projections not included.
@@ -142,6 +157,7 @@ class ModeledForward : public RankModel {
   proto::HostProfile host_;
   std::optional<FreshKernels> fresh_kernels_;
   std::vector<std::uint32_t> linear_lens_;
+  PassParts parts_;
   std::unordered_map<DenseKey, Dense, HashKey> dense_;
 };
 

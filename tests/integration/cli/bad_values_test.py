@@ -26,6 +26,7 @@ TAKES = {
     "--kernel-launch-us": {"1e-300"}, "--random-runs-before": {"3:1:2"},
     "--document-probability": SMALL, "--router-balance-rel-threshold": SMALL, "--page-size": {"1,,2"}, "--warmup-requests": {"0"},
     "--priority-scheduling-preemption-threshold": {"-1", "0"}, "--ep-num-redundant-experts": {"0"}, "--pp-async-batch-depth": {"0"},
+    "--tbo-token-distribution-threshold": SMALL,
     "--gpu-hour-cost": {"1e-300"}, "--router-cache-threshold": SMALL, "--router-balance-abs-threshold": {"0"},
     "--router-eviction-interval-secs": {"0"}, "--router-max-idle-secs": {"0"},
     "--router-retry-jitter-factor": SMALL, "--router-max-concurrent-requests": {"-1"}, "--router-queue-size": {"0"}, "--router-rate-limit-tokens-per-second": {"0"},

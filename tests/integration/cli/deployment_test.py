@@ -4,6 +4,7 @@
 Usage: deployment_test.py TPSIM [CLASS ...]
 """
 
+import csv
 import json
 import os
 import subprocess
@@ -189,6 +190,54 @@ class Layouts(CommandLine):
                             "--deepep-mode low_latency: hands on at most 128 tokens of a GPU")
         self.assert_refused([*base, "--deepep-mode", "normal"], "--deepep-mode normal: is for")
         self.report(*words, "low_latency", "--chunked-prefill-size", "1024")
+
+    def rate(self, hardware, gpus, mode, length, prompts, *more):
+        """Tokens/s of a GPU in the last of the largest passes of DeepSeek V3 by large-scale expert parallelism."""
+        folder = os.path.join(self.folder, "large-ep")
+        done = self.tpsim("run", "--quiet", "--report-dir", folder, "--model-path", "deepseek-v3", "--hardware", hardware,
+                          "--tp-size", str(gpus), "--dp-size", str(gpus), "--enable-dp-attention", "--enable-dp-lm-head",
+                          "--moe-dense-tp-size", "1", "--moe-a2a-backend", "deepep", "--disable-radix-cache",
+                          "--dataset-name", "random-ids", "--random-range-ratio", "1", "--random-input-len", str(length),
+                          "--num-prompts", str(prompts), "--request-rate", "inf", *more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(folder, "steps.csv")) as file:
+            steps = [(int(row["extend_tokens"]) + int(row["decode_requests"]), float(row["step_time"]))
+                     for row in csv.DictReader(file) if row["forward_mode"] == mode]
+        most = max(tokens for tokens, _ in steps)
+        return most / [seconds for tokens, seconds in steps if tokens == most][-1] / gpus
+
+    PREFILLS = ["--deepep-mode", "normal", "--random-output-len", "1"]
+    BALANCED = ["--enable-eplb", "--ep-num-redundant-experts", "32", "--mem-fraction-static", "0.84"]
+
+    def test_two_batch_overlap(self):
+        """LMSYS's report of DeepSeek V3 on 96 H100s (5 May 2025, lmsys.org/blog/2025-05-05-large-scale-ep): 16,384
+        tokens a GPU prefill at 59,337 tokens/s a node on 32 of them with balanced experts, 256 requests of 2,000
+        tokens decode at 22,282 on 72, a quarter more than without the overlap."""
+        prefill = ["h100-sxm", 32, "EXTEND", 4096, 512, *self.PREFILLS, *self.BALANCED, "--attention-backend", "fa3",
+                   "--chunked-prefill-size", str(32 * 16384), "--expert-distribution", "balanced"]
+        decode = ["h100-sxm", 72, "DECODE", 2000, 72 * 256, *self.BALANCED, "--attention-backend", "flashmla",
+                  "--random-output-len", "20", "--chunked-prefill-size", str(72 * 4096), "--max-running-requests",
+                  "18432", "--cuda-graph-max-bs", "256"]
+        for words, node in ((prefill, 59337), (decode, 22282)):
+            overlapped = self.rate(*words, "--enable-two-batch-overlap")
+            self.assertLess(abs(overlapped * 8 / node - 1), 0.2, overlapped)
+            self.assertGreater(overlapped / self.rate(*words), 1.1)
+        base = [*self.MODEL, "--trace", self.trace(), "--enable-two-batch-overlap"]
+        self.assert_refused(base, "--enable-two-batch-overlap: is simulated where deepep")
+        self.assert_refused([*base, "--moe-a2a-backend", "deepep", "--tbo-token-distribution-threshold", "0.6"],
+                            "--tbo-token-distribution-threshold 0.6")
+
+    def test_gb200_nvl72(self):
+        """LMSYS's reports of DeepSeek V3 on a GB200 NVL72 (16 June and 25 September 2025, lmsys.org/blog, gb200-part-1
+        and -2), fp8 and 16-bit attention, prompts of 2,000: tokens/s a GPU. Neither says how many requests or tokens a
+        GPU had; 768 is what the second one decodes with longer prompts."""
+        prefill = self.rate("gb200", 4, "EXTEND", 2000, 256, *self.PREFILLS, "--mem-fraction-static", "0.96",
+                            "--max-total-tokens", "200000", "--chunked-prefill-size", "65536")
+        decode = self.rate("gb200", 48, "DECODE", 2000, 48 * 768, *self.BALANCED, "--random-output-len", "20",
+                           "--chunked-prefill-size", str(48 * 16384), "--max-running-requests", str(48 * 768),
+                           "--cuda-graph-max-bs", "768")
+        for predicted, measured in ((prefill, 18471), (decode, 7583), (decode, 9087)):
+            self.assertLess(abs(predicted / measured - 1), 0.2, predicted)
 
 
 
