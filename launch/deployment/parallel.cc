@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -55,16 +54,15 @@ void check_deepep_config(const ParallelArgs& parallel, Notes& notes) {
     say(notes, "--deepep-config: was not measured; deepep's exchange is priced with its own settings");
 }
 
-// Models whose layers SGLang cuts in stages (batch_overlap/operations_strategy.py); of the others that it
-// has, MiMo's and DeepSeek V4's are not simulated.
+// SGLang cuts the layers of DeepSeek V2 and V3 and of what is built of them, and those of some others, which
+// are not simulated (batch_overlap/operations_strategy.py).
 void check_two_batches(const ServerArgs& args, const rank::ModelConfig& model) {
-  constexpr std::array kCut = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Qwen3MoeForCausalLM"};
   constexpr std::string_view kFlag = "--enable-two-batch-overlap";
   const std::string& a2a = args.parallel.moe_a2a_backend;
   if (a2a == "none" || a2a == "megamoe" || a2a == "flashinfer_megamoe")
     throw_user_error(
         "{}: is simulated where deepep brings tokens to their experts; add --moe-a2a-backend deepep", kFlag);
-  if (std::find(kCut.begin(), kCut.end(), model.architecture) == kCut.end())
+  if (!model.is_mla() || model.is_sparse() || model.is_hybrid_linear())
     throw_user_error("{}: layers of {} are simulated whole; leave it out", kFlag, model.architecture);
   if (args.numeric() || args.parallel.pp_size > 1)
     throw_user_error("{}: is simulated with --executor modeled and without pipeline stages; leave it out",

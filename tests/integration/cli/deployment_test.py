@@ -224,6 +224,7 @@ class Layouts(CommandLine):
             self.assertGreater(overlapped / self.rate(*words), 1.1)
         base = [*self.MODEL, "--trace", self.trace(), "--enable-two-batch-overlap"]
         self.assert_refused(base, "--enable-two-batch-overlap: is simulated where deepep")
+        self.assert_refused([*base, "--moe-a2a-backend", "deepep"], "are simulated whole")
         self.assert_refused([*base, "--moe-a2a-backend", "deepep", "--tbo-token-distribution-threshold", "0.6"],
                             "--tbo-token-distribution-threshold 0.6")
 
