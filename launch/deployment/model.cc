@@ -79,6 +79,7 @@ rank::ModelConfig load_model(const ServerArgs& args) {
   config.facts.tunes_scans = args.sglang_release.rules.tunes_scans;
   config.facts.compiles_rotation = args.sglang_release.rules.prefill_pieces_are_breakable;
   if (config.facts.fp32_router > args.sglang_release.rules.fp32_routers) config.facts.fp32_router = 0;
+  if (config.facts.second_stream > args.sglang_release.rules.second_streams) config.facts.second_stream = 0;
   if (args.disable_shared_experts_fusion) config.moe.num_fused_shared_experts = 0;
   return config;
 }

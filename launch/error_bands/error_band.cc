@@ -91,7 +91,7 @@ std::optional<Band> plain_band(const std::vector<Residual>& rows, Figure figure,
     below.emplace_back(1 / row->of(figure), weight);
   }
   constexpr double kEnd = (1 + kCoverage) / 2;
-  const auto ones = static_cast<double>(level.of_pairs ? pairs.size() + 2 : counted.size() + 1);
+  const auto ones = static_cast<double>(level.of_pairs ? pairs.size() + kNewPairs : counted.size() + 1);
   Band band;
   band.high = std::max(weighted_quantile(above, ones, kEnd), 1 + kNarrowest);
   band.low = 1 / std::max(weighted_quantile(below, ones, kEnd), 1 + kNarrowest);

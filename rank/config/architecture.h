@@ -36,6 +36,10 @@ struct ArchitectureFacts {
   bool compiled_router_beside_shared = false;  // where fused shared experts run among them
   // That kernel knows nothing of fused shared experts, which seven small ones add (topk.py:1062 of 0.5.12).
   bool appends_shared_experts = false;
+  // In passes that replay a graph shared experts run on a stream of their own beside routing and the routed
+  // ones (forward_normal_dual_stream), and a gated delta-net's small projection beside the large one, in
+  // releases whose ReleaseRules::second_streams is as large; 0: never.
+  std::uint8_t second_stream = 0;
   bool few_mla_splits = false;  // !ReleaseRules::mla_splits_fill_device
   // Routing is PyTorch's own kernels, one by one (Gemma4Router, Gemma4MoE; models/afmoe.py).
   bool torch_router = false;

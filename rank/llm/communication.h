@@ -23,6 +23,7 @@ struct PassRows {
   std::uint32_t head = 0;       // whose logits are computed: of this data-parallel rank, or of all
   std::uint32_t routed = 0;     // that visit experts, on all ranks together
   bool max_len = false;         // DpPaddingMode::MAX_LEN: all-gather and reduce-scatter, not all-reduce
+  bool captured = false;        // a graph of the whole pass is replayed
   bool extends = false;         // some data-parallel rank extends
 
   friend bool operator==(const PassRows&, const PassRows&) = default;

@@ -22,6 +22,9 @@ constexpr double kMoeIssued = 3;     // second kernel of the alignment, activati
 constexpr double kSharedIssued = 3;  // activation of the shared experts, scaling, sum with the routed ones
 constexpr double kGroupedTopK = 7;   // DeepSeek V2's grouped_topk_gpu, of torch.compile: softmax and the best
                                      // of each group, two top-k, scatter, mask, two casts
+// Its device's seconds, from behind the gate's product to the alignment, in h200-sxm_layers.csv with 1 to 128
+// requests.
+constexpr double kGroupedTopKSeconds = 17e-6;
 constexpr double kAppendedKernels = 7;  // two paddings of two each, a sum, its scaling, where it goes
 // torch.topk's two kernels, and the others of Gemma 4's routing: two norms, a scaling, a softmax, experts'
 // scales fetched and applied, two casts (models/gemma4_causal.py). gemma-4-26b-a4b on an H200 decodes a token
@@ -81,6 +84,12 @@ bool launches_early(const proto::HardwareProfile& profile) {
   return kEarly.contains(attention::parse_gpu_generation(profile.architecture()).value());
 }
 
+// models/deepseek_v2.py and the others make it on CUDA alone.
+bool has_second_stream(const proto::HardwareProfile& profile) {
+  return attention::kCudaGenerations.contains(
+      attention::parse_gpu_generation(profile.architecture()).value());
+}
+
 }  // namespace
 
 bool dummy_weights_share_experts(const ModelConfig& model, bool fp32_router) {
@@ -110,6 +119,7 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       tracks_states_(options.tracks_states),
       hands_selection_over_(options.hands_selection_over),
       small_kernels_overlap_(model.facts.small_kernels_overlap && launches_early(profile)),
+      second_stream_(model.facts.second_stream > 0 && !shard.layout.a2a() && has_second_stream(profile)),
       host_(std::move(options.host)) {
   if (options.fresh_kernels) fresh_kernels_.emplace(std::move(*options.fresh_kernels), host_.compiling());
   const auto power = [&profile](std::string_view name) {
@@ -185,6 +195,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     }
   };
 
+  double beside = 0;  // a delta-net's small projection, beside the large one
   for (auto next = weights_.begin(); next != weights_.end();) {
     const WeightSpec& weight = *next++;
     const double weight_rows = communication.rows_of(weight.part, rows);
@@ -218,6 +229,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     }
     add_product(kernel, cost, weight.layers);
     const double seconds = cost.seconds * weight.layers;
+    if (weight.name == "in_proj_ba") beside += seconds;
     if (weight.part == ModelPart::kSharedExperts)
       dense.parts.shared += seconds;
     else if (weight.part == ModelPart::kDenseMlp || weight.part == ModelPart::kHead)
@@ -250,6 +262,7 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
           (model_.facts.compiled_router ? kCompiledRouterSeconds : kBesideSharedSeconds) * weight.layers;
       routed_issued = kCompiledRouterIssued * weight.layers;
     }
+    if (model_.facts.grouped_topk) dense.other += kGroupedTopKSeconds * weight.layers;
     if (model_.facts.torch_router) {
       dense.other += kTorchTopKSeconds * weight.layers;
       dense.launches += 2 * double(weight.layers);
@@ -298,6 +311,13 @@ ModeledForward::Dense ModeledForward::price_dense(const PassRows& rows, Latent l
     }
   }
   dense.parts.routed = dense.gemm - before_experts;
+  // All of it is hidden: profiles of Qwen3.5-35B-A3B and Kimi-Linear with 1, 16 and 64 requests (SGLang
+  // 0.5.23, H200) show nothing behind the longer stream's last kernel.
+  if (second_stream_ && rows.captured) {
+    const double hidden_seconds = std::min(dense.parts.shared, dense.parts.routed) + beside;
+    dense.gemm -= hidden_seconds;
+    if (dense.products > 0) dense.products -= hidden_seconds;
+  }
   if (const std::uint32_t dense_layers = model_.num_dense_layers(); dense_layers > 0) {
     const double dense_rows = communication.rows_of(ModelPart::kDenseMlp, rows);
     other(dense_rows * 3.0 * model_.intermediate_size / shard_.dense_mlp.size, dense_layers);  // silu and mul
@@ -466,6 +486,7 @@ StepCost ModeledForward::forward(const attention::ForwardMetadata& batch) {
   const std::uint32_t width = verify ? metadata.extend_lens.front() : metadata.tokens_per_request;
   if (captured) bucket *= width;
   PassRows rows = pass_rows(metadata, shard_, tokens, sampled, bucket);
+  rows.captured = captured;
   if (captured && metadata.one_logit_per_request) {
     rows.sampled /= width;
     rows.head /= width;

@@ -154,6 +154,7 @@ class ModeledForward : public RankModel {
   bool tracks_states_ = false;
   bool hands_selection_over_ = false;
   bool small_kernels_overlap_;
+  bool second_stream_;
   proto::HostProfile host_;
   std::optional<FreshKernels> fresh_kernels_;
   std::vector<std::uint32_t> linear_lens_;

@@ -161,6 +161,8 @@ struct ReleaseRules {
   bool mla_splits_fill_device = false;
   // Which routers multiply in fp32 (rank::ArchitectureFacts::fp32_router).
   std::uint8_t fp32_routers = 1;
+  // How many of the models' classes run shared experts on a second stream (ArchitectureFacts::second_stream).
+  std::uint8_t second_streams = 1;
   // FlashMLA's sparse attention ends where a query's list of tokens does, and not behind all its places.
   bool sparse_lists_have_lengths = false;
   // One kernel chooses of experts without groups where none is a fused shared one …

@@ -61,6 +61,7 @@ SglangRelease v0_5_23() {
   rules.tunes_scans = true;                // kernels/ops/mamba/triton_ops/ssd_chunk_state.py:128
   rules.renames_flags = true;              // arg_groups/fields
   rules.refuses_dropped_backends = true;   // arg_groups/choices.py
+  release.rules.second_streams = 3;        // models/minimax_m3.py:619
   return release;
 }
 

@@ -16,7 +16,7 @@ import math
 import re
 import sys
 
-ATTENTION = re.compile("FlashAttnFwdSm90|BatchPrefillWith|BatchDecodeWith|_fwd_grouped_kernel_stage1|flash_fwd_splitkv_mla")
+ATTENTION = re.compile("FlashAttnFwdSm90|BatchPrefillWith|BatchDecodeWith|_fwd_grouped_kernel_stage1|flash_fwd_splitkv_mla|fused_recurrent_|kda_packed_decode")
 NOISE = re.compile(r"void |at::native::|\(anonymous namespace\)::|cutlass::device_kernel<|flash::enable_sm90_or_later<|flash::")
 
 
@@ -47,7 +47,7 @@ def main():
             spans = sorted((events[b]["ts"] - events[a]["ts"], a, b) for a, b in group)
             span, a, b = spans[len(spans) // 2]
             for this, after in zip(events[a:b], events[a + 1:b + 1]):
-                name = re.split(r"[<(]", NOISE.sub("", this["name"]))[0].strip(":, ")
+                name = re.split(r"[<(]|_object_at_", NOISE.sub("", this["name"]))[0].strip(":, ")
                 out.writerow([step, len(group), f"{span:.2f}", name, f"{this['dur']:.2f}",
                               f"{after['ts'] - this['ts'] - this['dur']:.2f}"])
 

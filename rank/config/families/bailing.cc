@@ -99,9 +99,11 @@ constexpr ArchitectureFacts kBailingFacts = {.data_parallel_attention = true,
                                              .deepep = true,
                                              .pipeline = true,
                                              .biased_grouped_topk = true,
+                                             .second_stream = 1,
                                              .fp32_router = 1};
 constexpr ArchitectureFacts hybrid_of(ArchitectureFacts facts) {
   facts.late_state_cache = facts.priced_only = true;
+  facts.second_stream = 2;
   return facts;
 }
 constexpr std::array<Architecture, 3> kBailingArchitectures = {{

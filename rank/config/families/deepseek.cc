@@ -101,7 +101,8 @@ constexpr ArchitectureFacts kDeepseekFacts = {.data_parallel_attention = true,
                                               .pipeline = true,
                                               .next_layer = true,
                                               .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
-                                              .biased_grouped_topk = true};
+                                              .biased_grouped_topk = true,
+                                              .second_stream = 1};
 constexpr ArchitectureFacts facts_of(std::uint8_t fuses_all_reduces,
                                      bool ArchitectureFacts::*fact = nullptr) {
   ArchitectureFacts facts = kDeepseekFacts;
@@ -112,12 +113,16 @@ constexpr ArchitectureFacts facts_of(std::uint8_t fuses_all_reduces,
 // models/glm4_moe_lite.py: Glm4MoeLiteGate.
 constexpr ArchitectureFacts facts_of_lite() {
   ArchitectureFacts facts = facts_of(2);
-  facts.fp32_router = 2;
+  facts.fp32_router = facts.second_stream = 2;
   return facts;
 }
 constexpr std::array<Architecture, 8> kDeepseekArchitectures = {{
     {.name = "DeepseekV2ForCausalLM",
-     .facts = {.data_parallel_attention = true, .deepep = true, .pipeline = true, .grouped_topk = true}},
+     .facts = {.data_parallel_attention = true,
+               .deepep = true,
+               .pipeline = true,
+               .grouped_topk = true,
+               .second_stream = 1}},
     {.name = "DeepseekV3ForCausalLM", .facts = facts_of(1, &ArchitectureFacts::may_prefill_eagerly)},
     {.name = "DeepseekV32ForCausalLM", .facts = facts_of(4)},
     {.name = "GlmMoeDsaForCausalLM", .facts = facts_of(4, &ArchitectureFacts::glm_sparse)},

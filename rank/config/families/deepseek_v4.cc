@@ -106,6 +106,7 @@ constexpr std::array<Architecture, 1> kDeepseekV4Architectures = {{
      .facts = {.data_parallel_attention = true,
                .deepep = true,
                .next_layer = true,
+               .second_stream = 1,
                .eager_prefill = true,
                .running_requests = 256,
                .window_share = 0.1}},

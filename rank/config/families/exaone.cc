@@ -57,7 +57,7 @@ void read_exaone(const ConfigReader& config, ModelConfig& model) {
 }
 
 constexpr ArchitectureFacts kExaoneMoe = {
-    .data_parallel_attention = true, .pipeline = true, .biased_grouped_topk = true};
+    .data_parallel_attention = true, .pipeline = true, .biased_grouped_topk = true, .second_stream = 1};
 constexpr std::array<Architecture, 4> kExaoneArchitectures = {{
     {.name = "ExaoneForCausalLM", .facts = {.remote_code = true}},
     {.name = "Exaone4ForCausalLM", .facts = {.pipeline = true}},

@@ -27,6 +27,7 @@ constexpr std::array<Architecture, 1> kGlm4MoeArchitectures = {{
                .next_layer = true,
                .trtllm_experts = TrtllmExperts::kNvfp4,
                .biased_grouped_topk = true,
+               .second_stream = 1,
                .fp32_router = 2,
                .fuses_all_reduces = 2}},
 }};

@@ -89,7 +89,7 @@ void read_hunyuan(const ConfigReader& config, ModelConfig& model) {
 constexpr std::array<Architecture, 3> kHunyuanArchitectures = {{
     {.name = "HunYuanMoEV1ForCausalLM"},
     {.name = "HunYuanDenseV1ForCausalLM"},
-    {.name = "HYV3ForCausalLM", .facts = {.fp32_router = 1}},
+    {.name = "HYV3ForCausalLM", .facts = {.second_stream = 1, .fp32_router = 1}},
 }};
 
 }  // namespace

@@ -97,9 +97,11 @@ void read_kimi_linear(const ConfigReader& config, ModelConfig& model) {
 
 constexpr std::array<Architecture, 2> kKimiLinearArchitectures = {{
     {.name = "KimiLinearForCausalLM",
-     .facts = {.biased_grouped_topk = true, .eager_prefill = true, .late_state_cache = true}},
+     .facts =
+         {.biased_grouped_topk = true, .second_stream = 1, .eager_prefill = true, .late_state_cache = true}},
     {.name = "KimiK3ForConditionalGeneration",
      .facts = {.biased_grouped_topk = true,
+               .second_stream = 1,
                .multimodal = true,
                .eager_prefill = true,
                .late_state_cache = true,

@@ -105,8 +105,9 @@ void read_llama4_vision(const ConfigReader& root, const ConfigReader& config, Vi
 }
 
 constexpr std::array<Architecture, 2> kLlama4Architectures = {{
-    {.name = "Llama4ForConditionalGeneration", .facts = {.data_parallel_attention = true}},
-    {.name = "Llama4ForCausalLM", .facts = {.data_parallel_attention = true}},
+    {.name = "Llama4ForConditionalGeneration",
+     .facts = {.data_parallel_attention = true, .second_stream = 1}},
+    {.name = "Llama4ForCausalLM", .facts = {.data_parallel_attention = true, .second_stream = 1}},
 }};
 
 constexpr std::array<VisionArchitecture, 1> kLlama4Vision = {{

@@ -99,9 +99,12 @@ void read_minimax_m3(const ConfigReader& config, ModelConfig& model) {
 }
 
 constexpr ArchitectureFacts kMinimaxM3Facts = {
-    .data_parallel_attention = true, .deepep = true, .pipeline = true};
-constexpr ArchitectureFacts kMinimaxM3Seeing = {
-    .data_parallel_attention = true, .deepep = true, .pipeline = true, .multimodal = true};
+    .data_parallel_attention = true, .deepep = true, .pipeline = true, .second_stream = 3};
+constexpr ArchitectureFacts kMinimaxM3Seeing = {.data_parallel_attention = true,
+                                                .deepep = true,
+                                                .pipeline = true,
+                                                .second_stream = 3,
+                                                .multimodal = true};
 constexpr std::array<Architecture, 2> kMinimaxM3Architectures = {{
     {.name = "MiniMaxM3SparseForCausalLM", .facts = kMinimaxM3Facts},
     {.name = "MiniMaxM3SparseForConditionalGeneration", .facts = kMinimaxM3Seeing},

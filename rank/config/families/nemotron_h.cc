@@ -109,6 +109,7 @@ constexpr std::array<Architecture, 1> kNemotronHArchitectures = {{
     {.name = "NemotronHForCausalLM",
      .facts = {.trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
                .biased_grouped_topk = true,
+               .second_stream = 1,
                .fp32_router = 1}},
 }};
 

@@ -115,7 +115,8 @@ void read_qwen_hybrid(const ConfigReader& config, ModelConfig& model) {
 constexpr ArchitectureFacts kHybridFacts = {.data_parallel_attention = true,
                                             .deepep = true,
                                             .next_layer = true,
-                                            .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4};
+                                            .trtllm_experts = TrtllmExperts::k16BitFp8OrNvfp4,
+                                            .second_stream = 1};
 constexpr ArchitectureFacts without_next_layer(ArchitectureFacts facts) {
   facts.next_layer = false;
   return facts;

@@ -166,46 +166,59 @@ TEST(ExpertLoad, UniformIsTheLimitOfNoSkew) {
   EXPECT_NEAR(flat.imbalance(model.moe, 8), 1, 1e-9);
 }
 
-TEST(ExpertLoad, RanksWaitForTheOneThatHasMostByChance) {
-  const ModelConfig model = load_model_config("qwen3-30b-a3b");
-  const MoeConfig& moe = model.moe;
-  const ExpertLoad even("--expert-distribution", "uniform", model, 1);
-  std::mt19937_64 random(7);
-  for (const std::uint32_t ep : {2U, 4U, 8U}) {
-    for (const std::uint32_t tokens : {4U, 16U, 64U, 512U}) {
-      // Tokens that draw their experts.
-      double most = 0, hit = 0;
-      constexpr int kDraws = 400;
-      for (int draw = 0; draw < kDraws; ++draw) {
-        std::vector<std::uint32_t> visits(moe.num_experts);
-        for (std::uint32_t token = 0; token < tokens; ++token) {
-          std::vector<std::uint32_t> experts(moe.num_experts);
-          std::iota(experts.begin(), experts.end(), 0U);
-          for (std::uint32_t i = 0; i < moe.top_k; ++i) {
-            std::swap(experts[i], experts[i + random() % (experts.size() - i)]);
-            ++visits[experts[i]];
-          }
-        }
-        double rows = 0, of_it = 0;
-        for (std::uint32_t rank = 0; rank < ep; ++rank) {
-          const auto begin = visits.begin() + rank * (moe.num_experts / ep);
-          const auto end = begin + moe.num_experts / ep;
-          const double sum = std::accumulate(begin, end, 0.0);
-          if (sum <= rows) continue;
-          rows = sum;
-          of_it = double(std::count_if(begin, end, [](std::uint32_t n) { return n > 0; }));
-        }
-        most += rows / kDraws;
-        hit += of_it / kDraws;
-      }
-      const ExpertRows busiest = even.busiest(0, tokens, moe, ep);
-      EXPECT_NEAR(busiest.rows / most, 1, 0.04) << ep << " ranks, " << tokens << " tokens";
-      EXPECT_NEAR(busiest.hit / hit, 1, 0.06) << ep << " ranks, " << tokens << " tokens";
-    }
+// Visits to each expert by tokens that draw theirs, within the groups that they draw.
+std::vector<std::uint32_t> drawn_visits(const MoeConfig& moe, std::uint32_t tokens, std::mt19937_64& random) {
+  const auto draw = [&random](std::vector<std::uint32_t>& from, std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) std::swap(from[i], from[i + random() % (from.size() - i)]);
+    from.resize(count);
+  };
+  const std::uint32_t of_group = moe.num_experts / moe.num_groups;
+  std::vector<std::uint32_t> visits(moe.num_experts);
+  for (std::uint32_t token = 0; token < tokens; ++token) {
+    std::vector<std::uint32_t> groups(moe.num_groups), experts;
+    std::iota(groups.begin(), groups.end(), 0U);
+    draw(groups, moe.topk_groups);
+    for (const std::uint32_t group : groups)
+      for (std::uint32_t i = 0; i < of_group; ++i) experts.push_back(group * of_group + i);
+    draw(experts, moe.top_k);
+    for (const std::uint32_t expert : experts) ++visits[expert];
   }
-  // One rank waits for nobody, and balanced experts leave nothing to wait for.
-  EXPECT_FALSE(even.uneven(1));
-  EXPECT_FALSE(ExpertLoad("--expert-distribution", "balanced", model, 1).uneven(8));
+  return visits;
+}
+
+TEST(ExpertLoad, RanksWaitForTheOneThatHasMostByChance) {
+  std::mt19937_64 random(7);
+  for (const char* const name : {"qwen3-30b-a3b", "deepseek-v3"}) {
+    const ModelConfig model = load_model_config(name);
+    const MoeConfig& moe = model.moe;
+    const ExpertLoad even("--expert-distribution", "uniform", model, 1);
+    for (const std::uint32_t ep : {2U, 4U, 8U}) {
+      for (const std::uint32_t tokens : {4U, 16U, 64U, 512U}) {
+        double most = 0, hit = 0;
+        constexpr int kDraws = 400;
+        for (int draw = 0; draw < kDraws; ++draw) {
+          const std::vector<std::uint32_t> visits = drawn_visits(moe, tokens, random);
+          double rows = 0, of_it = 0;
+          for (std::uint32_t rank = 0; rank < ep; ++rank) {
+            const auto begin = visits.begin() + rank * (moe.num_experts / ep);
+            const auto end = begin + moe.num_experts / ep;
+            const double sum = std::accumulate(begin, end, 0.0);
+            if (sum <= rows) continue;
+            rows = sum;
+            of_it = double(std::count_if(begin, end, [](std::uint32_t n) { return n > 0; }));
+          }
+          most += rows / kDraws;
+          hit += of_it / kDraws;
+        }
+        const ExpertRows busiest = even.busiest(0, tokens, moe, ep);
+        EXPECT_NEAR(busiest.rows / most, 1, 0.04) << name << ep << " ranks, " << tokens << " tokens";
+        EXPECT_NEAR(busiest.hit / hit, 1, 0.06) << name << ep << " ranks, " << tokens << " tokens";
+      }
+    }
+    // One rank waits for nobody, and balanced experts leave nothing to wait for.
+    EXPECT_FALSE(even.uneven(1));
+    EXPECT_FALSE(ExpertLoad("--expert-distribution", "balanced", model, 1).uneven(8));
+  }
 }
 
 // Placements of SGLang 0.5.23's eplb_algorithms/deepseek.py for these loads.
