@@ -18,7 +18,7 @@
 // alike, too, and some pairs have two hundred loads and others one: each pair counts as one, shared out over
 // its loads. Nothing is stretched there; kNewPairs more are counted than there are, for a new family or GPU
 // makes more than one, and many that were met are of servers that prices were fitted to: the fewest with
-// which 80 % of the published rows lie inside with their families left out (81 to 87 %; with their GPUs 87 to
+// which 80 % of the published rows lie inside with their families left out (81 to 88 %; with their GPUs 87 to
 // 91; with two pairs fewer 77 to 81; `tpsim validate` says how many). Of the same family on other GPUs, or of
 // others on the GPU, there are too few pairs to say more: one that is far off would be the band.
 //
