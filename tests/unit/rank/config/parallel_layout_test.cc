@@ -192,6 +192,8 @@ TEST(ExpertLoad, RanksWaitForTheOneThatHasMostByChance) {
     const ModelConfig model = load_model_config(name);
     const MoeConfig& moe = model.moe;
     const ExpertLoad even("--expert-distribution", "uniform", model, 1);
+    // A few tokens of a few groups are less like a normal distribution.
+    const double rows_off = moe.num_groups > 1 ? 0.05 : 0.04, hit_off = moe.num_groups > 1 ? 0.07 : 0.06;
     for (const std::uint32_t ep : {2U, 4U, 8U}) {
       for (const std::uint32_t tokens : {4U, 16U, 64U, 512U}) {
         double most = 0, hit = 0;
@@ -211,8 +213,8 @@ TEST(ExpertLoad, RanksWaitForTheOneThatHasMostByChance) {
           hit += of_it / kDraws;
         }
         const ExpertRows busiest = even.busiest(0, tokens, moe, ep);
-        EXPECT_NEAR(busiest.rows / most, 1, 0.04) << name << ep << " ranks, " << tokens << " tokens";
-        EXPECT_NEAR(busiest.hit / hit, 1, 0.06) << name << ep << " ranks, " << tokens << " tokens";
+        EXPECT_NEAR(busiest.rows / most, 1, rows_off) << name << ep << " ranks, " << tokens << " tokens";
+        EXPECT_NEAR(busiest.hit / hit, 1, hit_off) << name << ep << " ranks, " << tokens << " tokens";
       }
     }
     // One rank waits for nobody, and balanced experts leave nothing to wait for.
