@@ -119,12 +119,12 @@ std::string served_name(const ServerGroup& group, const ServerArgs& args) {
 
 // The models of a router that tells them apart.
 void name_models(const FleetFile& file, Fleet& fleet) {
+  std::erase(fleet.ignored_flags, "--served-model-name");
   for (std::size_t i = 0; i < fleet.members.size(); ++i) {
     const std::string name = served_name(file.groups[i], fleet.members[i].args);
     auto model = std::ranges::find(fleet.models, name, &FleetModel::name);
     if (model == fleet.models.end()) model = fleet.models.insert(model, {name});
     model->share += file.groups[i].share;
-    std::erase_if(fleet.ignored_flags, [](const std::string& flag) { return flag == "--served-model-name"; });
     fleet.members[i].model = static_cast<std::size_t>(model - fleet.models.begin());
   }
 }

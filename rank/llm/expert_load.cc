@@ -82,8 +82,8 @@ std::optional<double> alpha_of(const std::string& flag, const std::string& spec,
 // What one token adds to the variance of the visits to one of `ranks` ranks, where all experts are as
 // popular. Choosing within the best groups of experts, as DeepSeek V3 does in four of eight, doubles it.
 double visit_variance(const MoeConfig& moe, double ranks) {
-  const double experts = moe.num_experts, groups = std::max(1.0, double(moe.num_groups));
-  const double top_k = moe.top_k, top_groups = moe.num_groups > 1 ? double(moe.topk_groups) : 1;
+  const double experts = moe.num_experts, groups = moe.num_groups;
+  const double top_k = moe.top_k, top_groups = moe.topk_groups;
   const double of_group = experts / groups, own = experts / ranks, allowed = top_groups * of_group;
   const double visited = top_k / experts;
   // Of two experts both are visited if their groups are chosen and they are among the best of these.

@@ -76,19 +76,13 @@ constexpr double kEndLaunches = 50;
 // queued while the one before runs, and its tokens are seen as soon as it ends.
 constexpr double kEagerLaunch = 264.0 / 1024;
 
+bool is_one_of(const proto::HardwareProfile& profile, attention::GpuGenerations generations) {
+  return generations.contains(attention::parse_gpu_generation(profile.architecture()).value());
+}
 // Programmatic dependent launch, of compute capability 9.0 and above.
-bool launches_early(const proto::HardwareProfile& profile) {
-  using attention::GpuGeneration;
-  constexpr attention::GpuGenerations kEarly = {GpuGeneration::kHopper, GpuGeneration::kBlackwell,
-                                                GpuGeneration::kBlackwellSm120};
-  return kEarly.contains(attention::parse_gpu_generation(profile.architecture()).value());
-}
-
-// models/deepseek_v2.py and the others make it on CUDA alone.
-bool has_second_stream(const proto::HardwareProfile& profile) {
-  return attention::kCudaGenerations.contains(
-      attention::parse_gpu_generation(profile.architecture()).value());
-}
+constexpr attention::GpuGenerations kLaunchEarly = {attention::GpuGeneration::kHopper,
+                                                    attention::GpuGeneration::kBlackwell,
+                                                    attention::GpuGeneration::kBlackwellSm120};
 
 }  // namespace
 
@@ -118,8 +112,10 @@ ModeledForward::ModeledForward(const ModelConfig& model, const proto::HardwarePr
       mega_moe_(options.mega_moe),
       tracks_states_(options.tracks_states),
       hands_selection_over_(options.hands_selection_over),
-      small_kernels_overlap_(model.facts.small_kernels_overlap && launches_early(profile)),
-      second_stream_(model.facts.second_stream > 0 && !shard.layout.a2a() && has_second_stream(profile)),
+      small_kernels_overlap_(model.facts.small_kernels_overlap && is_one_of(profile, kLaunchEarly)),
+      // models/deepseek_v2.py and the others make it on CUDA alone.
+      second_stream_(model.facts.second_stream > 0 && !shard.layout.a2a() &&
+                     is_one_of(profile, attention::kCudaGenerations)),
       host_(std::move(options.host)) {
   if (options.fresh_kernels) fresh_kernels_.emplace(std::move(*options.fresh_kernels), host_.compiling());
   const auto power = [&profile](std::string_view name) {

@@ -24,6 +24,8 @@ void sort_by_arrival(Workload& workload) {
   std::unordered_map<std::uint32_t, std::uint32_t> sessions;
   std::unordered_map<std::uint32_t, std::uint32_t> namespaces;
   std::vector<std::string> extra_keys = {""};
+  std::vector<std::uint16_t> models(workload.models.size() + 1);
+  std::vector<std::string> names;
   for (WorkloadRequest& request : workload.requests) {
     if (request.session != 0) {
       const auto next = static_cast<std::uint32_t>(sessions.size() + 1);
@@ -35,19 +37,16 @@ void sort_by_arrival(Workload& workload) {
       if (is_new) extra_keys.push_back(std::move(workload.extra_keys[request.extra_key]));
       request.extra_key = entry->second;
     }
+    if (request.model != 0) {
+      std::uint16_t& number = models[request.model];
+      if (number == 0) {
+        names.push_back(std::move(workload.models[request.model - 1U]));
+        number = static_cast<std::uint16_t>(names.size());
+      }
+      request.model = number;
+    }
   }
   workload.extra_keys = std::move(extra_keys);
-  std::vector<std::uint16_t> models(workload.models.size() + 1);
-  std::vector<std::string> names;
-  for (WorkloadRequest& request : workload.requests) {
-    if (request.model == 0) continue;
-    std::uint16_t& number = models[request.model];
-    if (number == 0) {
-      names.push_back(std::move(workload.models[request.model - 1U]));
-      number = static_cast<std::uint16_t>(names.size());
-    }
-    request.model = number;
-  }
   workload.models = std::move(names);
 }
 
