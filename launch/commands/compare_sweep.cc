@@ -23,6 +23,7 @@
 #include "launch/simulation/launch_line.h"
 #include "launch/simulation/report_output.h"
 #include "launch/simulation/served_setting.h"
+#include "launch/simulation/simulate.h"
 #include "launch/simulation/stage.h"
 #include "launch/simulation/sweep.h"
 #include "launch/simulation/workload_args.h"
@@ -207,7 +208,7 @@ void announce(const ServerArgs& args, const Sweep& sweep, const Plan& plan) {
     for (const auto* said : {&resolved->deployment->notes, &resolved->deployment->warnings})
       notes.insert(said->begin(), said->end());
   for (const std::string& note : notes) spdlog::info("{}", note);
-  for (const std::string& note : plan.workload().outline().notes) spdlog::warn("{}", note);
+  announce_load(plan.workload().outline());
   if (args.quiet) return;
   const std::size_t refused = plan.settings().size() - plan.served().size();
   fmt::print(stderr, "{}{}\n", describe(sweep),

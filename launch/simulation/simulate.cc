@@ -35,6 +35,13 @@
 
 namespace tpsim::launch {
 
+void announce_load(const scheduler::WorkloadOutline& workload) {
+  for (const std::string& note : workload.notes) spdlog::warn("{}", note);
+  if (workload.models.size() > 1)
+    spdlog::warn("{}: requests name {} models, one serves them all; --fleet has servers of several",
+                 workload.name, workload.models.size());
+}
+
 void check_workload(const scheduler::WorkloadOutline& workload, const Deployment& deployment) {
   const std::uint64_t shortest = workload.shortest_prompt + 1;
   const scheduler::SchedulerConfig& config = deployment.scheduler;
@@ -165,7 +172,7 @@ int schedule(const Stage& stage, bool compare, const AllBackends* all,
   }
   const std::unique_ptr<const scheduler::StreamedWorkload> workload = workload_of(args, deployments);
   const scheduler::WorkloadOutline& outline = workload->outline();
-  for (const std::string& note : outline.notes) spdlog::warn("{}", note);
+  announce_load(outline);
   for (const Deployment& deployment : deployments) {
     check_workload(outline, deployment);
     check_accept_lens(deployment.speculation, args.speculation.accept_from_trace, outline);

@@ -27,6 +27,9 @@ proto::RunReport serve_deployment(const Stage& stage, const Deployment& deployme
                                   PerfettoOutput* perfetto = nullptr, RunCheckpoints* checkpoints = nullptr,
                                   std::uint32_t threads = 1);
 
+// Says what a reader left out of the load, and that all its requests go to one model where they name several.
+void announce_load(const scheduler::WorkloadOutline& workload);
+
 // A pool or a context in which no request at all can be served is a mistake, not a result. Throws UserError.
 void check_workload(const scheduler::WorkloadOutline& workload, const Deployment& deployment);
 

@@ -371,6 +371,8 @@ workers:
                 return json.load(file)["replicas"]
         both = rows("fleet.yaml", trace)
         self.assertEqual([both[0]["requests"] + both[1]["requests"], both[2]["requests"]], [40, 20])
+        alone = self.tpsim("run", "--model-path", "llama-3.1-8b", "--hardware", "h200-sxm", "--trace", trace)
+        self.assertIn("requests name 2 models, one serves them all", alone.stderr)
         with open(os.path.join(self.folder, trace)) as file:
             lines = [line for line in file if "llama" in line]
         with open(os.path.join(self.folder, "chat.jsonl"), "w") as file:
