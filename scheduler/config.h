@@ -105,6 +105,9 @@ struct SchedulerConfig {
   std::vector<std::uint32_t> cuda_graph_bs;  // captured batch sizes, ascending; empty = no graphs
   std::uint64_t random_seed = 1;
   double scheduler_step_seconds = 0;  // host work of one step, overlapped unless disabled
+  // Of a step that only decodes: what it takes whatever its requests, and each of them.
+  double decode_step_seconds = 0;
+  double decode_request_seconds = 0;
   // More of it where the step prefills; serial_extend_seconds holds it, too.
   double forming_extend_seconds = 0;
   // Host time between two passes that overlap does not hide, of a pass and of each request that decodes in

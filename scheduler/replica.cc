@@ -263,7 +263,11 @@ Replica::Launched Replica::launch(LockstepBatch& batch, double not_before) {
   const double compiling = compile_seconds(batch);
   const double gap = config_.pass_gap_seconds + config_.pass_gap_request_seconds * batch.decode_requests;
   double work = config_.scheduler_step_seconds, serial = 0;
-  if (batch.extend_requests > 0 && !config_.pipeline.staged()) {
+  if (batch.extend_requests == 0) {
+    // Each data-parallel rank's scheduler is a process of its own.
+    work = config_.decode_step_seconds +
+           config_.decode_request_seconds * batch.decode_requests / config_.data_parallel.size;
+  } else if (!config_.pipeline.staged()) {
     if (config_.disable_overlap_schedule) {
       serial = config_.serial_extend_seconds;
     } else {

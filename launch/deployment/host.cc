@@ -30,6 +30,9 @@ constexpr double kTextStream = 63e-6;
 // (0.5.6, AIConfigurator's rows): answers of 2,000 tokens take 1.4 times as long a token as those of 1,000.
 constexpr double kCopiedToken = 20e-9;
 
+// scheduler_step_seconds of the machines that HostProfile's seconds are of.
+constexpr double kMeasuredStep = 1e-3;
+
 }  // namespace
 
 proto::HardwareProfile load_device(const ServerArgs& args) {
@@ -56,6 +59,7 @@ scheduler::SchedulerConfig host_options(const ServerArgs& args, const proto::Har
     config.compile_chunk_seconds = args.compile_seconds[1];
   }
   config.compile_decode_seconds = args.compile_decode_seconds.value_or(0);
+  config.sglang_release = args.sglang_release;
   // Numeric execution measures; the scheduler's own time is small against computing on the CPU.
   set_scheduler_step(config, host, args.numeric() ? 0 : hardware.scheduler_step_seconds());
   if (!args.numeric() && attention::kCudaGenerations.contains(generation_of(hardware)))
@@ -67,6 +71,9 @@ scheduler::SchedulerConfig host_options(const ServerArgs& args, const proto::Har
 void set_scheduler_step(scheduler::SchedulerConfig& config, const proto::HostProfile& host, double seconds) {
   config.scheduler_step_seconds = seconds;
   config.forming_extend_seconds = host.forming().extend_steps() * seconds;
+  config.decode_step_seconds = config.sglang_release.rules.decode_steps * seconds;
+  // Without overlap each request adds this to a decode; beside it the host's part of one is as much longer.
+  config.decode_request_seconds = host.serial().request_seconds() * seconds / kMeasuredStep;
 }
 
 std::optional<rank::FreshKernelRules> fresh_kernels(const ServerArgs& args, const rank::ModelConfig& model,

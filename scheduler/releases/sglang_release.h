@@ -175,6 +175,9 @@ struct ReleaseRules {
   // What an answer has goes on by reference with each of its tokens; before, all its ids are copied.
   bool hands_answers_on_uncopied = false;
 
+  // What the host does for a pass that decodes, in those of one that prefills (scheduler_step_seconds).
+  double decode_steps = 1;
+
   // ---- images ----
 
   // Images of a batch are encoded together; before, each request's by themselves.

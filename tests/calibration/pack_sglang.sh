@@ -25,7 +25,7 @@ pack() {
   rm -rf b x && mkdir -p b/nvidia x/IPython
   for path in "$site"/*; do
     name="$(basename "$path")"
-    case " nvidia pyarrow llvmlite numba pandas scipy scipy.libs modelscope z3 jedi anthropic cryptography lxml Cython timm
+    case " nvidia pyarrow llvmlite numba pandas scipy scipy.libs modelscope jedi anthropic cryptography lxml Cython timm
       torchaudio Cryptodome pip uv deep_ep nvshmem nccl IPython matplotlib " in *" $name "*) ;; *) cp -r "$path" b/ ;; esac
   done
   cp -r "$site/nvidia/nccl" b/nvidia/

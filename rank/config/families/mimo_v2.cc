@@ -52,7 +52,8 @@ void read_mimo_v2(const ConfigReader& config, ModelConfig& model) {
   model.names.renamed = {{"self_attn.sinks", "self_attn.attention_sink_bias"}};
   model.layers.assign(model.num_layers, {});
   // sliding_window_size is that many tokens before a query, and the query.
-  config.has("sliding_window");  // beside it Transformers writes the same
+  config.has("sliding_window");        // beside it Transformers writes the same
+  config.has("attention_chunk_size");  // as the window; SGLang 0.5.23's class does not read it
   const std::uint32_t window = config.has("sliding_window_size") ? config.number("sliding_window_size") + 1
                                                                  : config.number_or("sliding_window", 129, 2);
   const AttentionHeads of_all =

@@ -119,7 +119,7 @@ TEST(Engine, HostTimeThatOverlapDoesNotHide) {
 TEST(Engine, OverlapHidesHostWorkAndForeseesTheLastToken) {
   SchedulerConfig config = small_config();
   config.disable_overlap_schedule = false;
-  config.scheduler_step_seconds = 0.002;
+  config.scheduler_step_seconds = config.decode_step_seconds = 0.002;
   FakeExecutor executor;
   RecordingObserver observer;
   Workload workload;
@@ -141,10 +141,30 @@ TEST(Engine, OverlapHidesHostWorkAndForeseesTheLastToken) {
   EXPECT_NEAR(run(config, workload, serial, ignored).mean_tpot_ms(), 12, 1e-9);
 }
 
+// Beside overlap a decode is no shorter than what the host does for it and for each of its requests; of
+// data-parallel ranks, each of which has a host process, that is each one's share.
+TEST(Engine, ADecodeIsNoShorterThanItsHostWork) {
+  SchedulerConfig config = small_config();
+  config.disable_overlap_schedule = false;
+  config.decode_step_seconds = 0.004;
+  config.decode_request_seconds = 0.002;
+  const auto tpot_ms = [&](std::uint32_t requests) {
+    Workload workload;
+    for (std::uint32_t i = 0; i < requests; ++i) workload.requests.push_back(request(0, 1000 * i, 100, 40));
+    FakeExecutor executor;
+    RecordingObserver observer;
+    return run(config, workload, executor, observer).mean_tpot_ms();
+  };
+  EXPECT_NEAR(tpot_ms(1), 10, 1e-9);  // the device's
+  EXPECT_NEAR(tpot_ms(4), 12, 0.2);
+  config.decode_request_seconds = 0.005;
+  EXPECT_NEAR(tpot_ms(4), 24, 1);
+}
+
 // Without overlap each pass waits for what the host does between two, and a prefill for more.
 TEST(Engine, WithoutOverlapTheHostIsPaid) {
   SchedulerConfig config = small_config();
-  config.scheduler_step_seconds = 0.001;
+  config.scheduler_step_seconds = config.decode_step_seconds = 0.001;
   Workload workload;
   for (std::uint32_t i = 0; i < 4; ++i) workload.requests.push_back(request(0, 1000 + 200 * i, 100, 11));
   FakeExecutor executor;
@@ -167,7 +187,7 @@ TEST(Engine, WithoutOverlapTheHostIsPaid) {
 TEST(Engine, RequestsThatComeDuringALaunchAreSeenBehindASocket) {
   SchedulerConfig config = small_config();
   config.disable_overlap_schedule = false;
-  config.scheduler_step_seconds = 0.001;
+  config.scheduler_step_seconds = config.decode_step_seconds = 0.001;
   Workload workload;
   workload.requests.push_back(request(0, 1, 1000, 3));
   workload.requests.push_back(request(0.003, 2, 1000, 3));
