@@ -31,6 +31,7 @@ struct Interruption {
 struct RequestRecord {
   std::uint64_t id = 0;  // position in the workload, from 0
   RequestState state = RequestState::kUnfinished;
+  std::uint16_t model = 0;                            // WorkloadRequest::model
   std::uint32_t replica = 0;                          // that served it
   std::optional<std::uint32_t> prefill_replica = {};  // where another one prefilled it
   std::uint32_t session = 0;

@@ -63,6 +63,7 @@ RequestRecord record_of(const Req& req, RequestState state, double time, std::ui
   RequestRecord record;
   record.id = req.id;
   record.state = state;
+  record.model = req.source->model;
   record.replica = replica;
   record.session = req.source->session;
   record.input_tokens = req.input_len;

@@ -96,6 +96,9 @@ RouterLine read_router(const FleetFile& file, std::vector<std::string>& ignored)
     flags.add_switch("--enable-igw", "several models", line.igw);
     flags.add_switch("--pd-disaggregation", "prefill and decode are apart", line.split);
   });
+  // Such a router hears of its servers by POST /workers alone.
+  if (const auto urls = std::ranges::find(ignored, "--worker-urls"); line.igw && urls != ignored.end())
+    *urls += " (which a router with --enable-igw ignores, too)";
   const bool split = file.has("prefill");
   if (line.split && !split)
     throw_user_error("--pd-disaggregation: needs servers under prefill and decode; these are workers");
@@ -205,6 +208,13 @@ const FleetMember& Fleet::member_of(std::uint32_t replica) const {
   return members.back();
 }
 
+std::vector<std::uint32_t> Fleet::replicas_of(std::size_t model) const {
+  std::vector<std::uint32_t> replicas;
+  for (std::uint32_t i = 0; i < servers(); ++i)
+    if (member_of(i).model == model) replicas.push_back(i);
+  return replicas;
+}
+
 Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded) {
   Fleet fleet;
   fleet.path = file.path;
@@ -253,12 +263,6 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
     throw_user_error("{}:{}: router: --enable-igw: of servers under prefill and decode is not simulated",
                      file.path, file.router_line);
   if (router.igw) name_models(file, fleet);
-  if (!loaded && fleet.models.size() > 1)
-    throw_user_error(
-        "{}:{}: router: --enable-igw: `tpsim serve` answers for one model, these are {}; start one for each, "
-        "or "
-        "`tpsim run` with a trace that names them",
-        file.path, file.router_line, fleet.models.size());
   if (split) {
     resolve_sides(router, in_file, file, fleet);
     return fleet;

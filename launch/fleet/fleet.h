@@ -40,6 +40,8 @@ struct Fleet {
   std::uint32_t servers() const;
   // The member that a replica is of. REQUIRES: replica < servers().
   const FleetMember& member_of(std::uint32_t replica) const;
+  // Of a position in `models`; ascending.
+  std::vector<std::uint32_t> replicas_of(std::size_t model) const;
 };
 
 // Load and outputs are those of `asked`; not `loaded`: there is no load. Throws UserError naming file and

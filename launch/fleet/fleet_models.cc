@@ -71,9 +71,7 @@ std::vector<std::vector<std::uint32_t>> replicas_of_models(const Fleet& fleet,
     if (found == names.end())
       throw_user_error("{}: {} names the model {}, which the router would answer with 503; served are {}",
                        fleet.path, workload.name, name, fmt::join(names, ", "));
-    std::vector<std::uint32_t>& of_model = replicas.emplace_back();
-    for (std::uint32_t i = 0; i < fleet.servers(); ++i)
-      if (fleet.member_of(i).model == static_cast<std::size_t>(found - names.begin())) of_model.push_back(i);
+    replicas.push_back(fleet.replicas_of(static_cast<std::size_t>(found - names.begin())));
   }
   return several ? replicas : std::vector<std::vector<std::uint32_t>>{};
 }

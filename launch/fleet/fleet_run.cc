@@ -85,6 +85,7 @@ void describe(const Fleet& fleet, const FleetReach& reach, proto::RunReport& rep
     replica.set_hardware(member.deployment.header.hardware());
     replica.set_backend(member.deployment.header.backend());
     replica.set_gpus(member.deployment.ranks.num_ranks());
+    if (fleet.models.size() > 1) replica.set_model(fleet.models[member.model].name);
   }
   if (fleet.members.size() == 1) return;
   report.set_hardware(joined(
@@ -192,9 +193,12 @@ int serve_fleets(const ServerArgs& args, bool compare, const std::vector<Fleet>&
   const std::unique_ptr<const scheduler::StreamedWorkload> workload = workload_of(fleets);
   for (const Fleet& fleet : fleets)
     for (const FleetMember& member : fleet.members) check_workload(workload->outline(), member.deployment);
+  std::vector<std::vector<std::string>> models;  // of requests, in each run
   for (const Fleet& fleet : fleets) {
     const auto drawn = with_models_drawn(fleet, args.load_seed(), *workload);
-    replicas_of_models(fleet, (drawn ? *drawn : *workload).outline());
+    const scheduler::WorkloadOutline& outline = (drawn ? *drawn : *workload).outline();
+    replicas_of_models(fleet, outline);
+    models.push_back(outline.models);
   }
   for (const Fleet& fleet : fleets) {
     if (!fleet.ignored_flags.empty())
@@ -214,16 +218,19 @@ int serve_fleets(const ServerArgs& args, bool compare, const std::vector<Fleet>&
   for (const Fleet& fleet : fleets)
     for (const FleetMember& member : fleet.members)
       written.hicache.enable = written.hicache.enable || member.args.hicache.enable;
-  ReportOutput output(written, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun);
+  ReportOutput output(
+      written, compare ? ReportOutput::Kind::kComparison : ReportOutput::Kind::kRun,
+      std::ranges::any_of(fleets, [](const Fleet& fleet) { return fleet.models.size() > 1; }));
   ResultFile results(args.output_file);
   PerfettoOutput perfetto(args);
   output.plan(fleets.size());
   if (compare) output.begin_sweep(names_of(fleets));
   bool stopped = false;
-  for (const Fleet& fleet : fleets) {
+  for (std::size_t i = 0; i < fleets.size(); ++i) {
+    const Fleet& fleet = fleets[i];
     const std::string name = name_of(fleet);
     ProgressBar progress(ProgressBar::mode_for_stderr(!args.quiet && !args.no_progress), name);
-    RunMonitor monitor(output.begin_run(name), progress);
+    RunMonitor monitor(output.begin_run(name, models[i]), progress);
     proto::RunReport report = serve(fleet, *workload, monitor, perfetto, threads, peers);
     stopped = report.stopped_early();
     if (compare) (*report.mutable_settings())["fleet"] = name;

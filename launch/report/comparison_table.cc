@@ -154,7 +154,8 @@ std::string requests_by_replica(const proto::RunReport& r) {
   }
   std::vector<std::string> each;
   for (const proto::ReplicaReport& replica : r.replicas()) {
-    const std::string group = replica.group().empty() ? "" : replica.group() + ", ";
+    std::string group = replica.model().empty() ? "" : replica.model() + ", ";
+    if (!replica.group().empty()) group += replica.group() + ", ";
     each.push_back(replica.role() == "decode"
                        ? fmt::format("{} decoded", replica.requests())
                        : fmt::format("{}{} ({}cached {:.0f} %)", replica.requests(),

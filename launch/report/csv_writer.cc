@@ -44,8 +44,9 @@ constexpr std::size_t kMostRow = kMostNumbers * (kMostDecimal + 1) + 32;
 // A row of CSV, put together where it will stand: after what `buffer` has.
 class Row {
  public:
-  Row(fmt::memory_buffer& buffer, std::string_view first) : buffer_(buffer) {
-    buffer.reserve(buffer.size() + first.size() + kMostRow);
+  // `more`: bytes of words of any length.
+  Row(fmt::memory_buffer& buffer, std::string_view first, std::size_t more = 0) : buffer_(buffer) {
+    buffer.reserve(buffer.size() + first.size() + kMostRow + more);
     at_ = std::copy(first.begin(), first.end(), buffer.data() + buffer.size());
   }
   void word(std::string_view text) {
@@ -77,6 +78,13 @@ OutputFile& open_csv(ReportDir& dir, const std::string& name, bool compress) {
 }
 
 }  // namespace
+
+std::string csv_word(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
 
 RecordSpool::RecordSpool(std::filesystem::path path, bool resumed) : path_(std::move(path)) {
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | (resumed ? 0 : O_CREAT | O_TRUNC), 0666);
@@ -150,6 +158,7 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
     : goodput_(options.goodput),
       replicas_(options.replicas || options.split),
       split_(options.split),
+      models_(options.models),
       host_tier_(options.host_tier),
       steps_every_(options.steps_every),
       requests_(open_csv(dir, "requests.csv", options.compress)),
@@ -160,6 +169,7 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
       "backend,id,state,session,input_tokens,output_tokens,cached_tokens,retractions,arrival_time,"
       "first_scheduled_time,first_token_time,finish_time");
   if (host_tier_) requests_.write(",cached_host,cached_storage");
+  if (models_) requests_.write(",model");
   if (replicas_) requests_.write(split_ ? ",prefill_replica,decode_replica" : ",replica");
   requests_.write(goodput_.any() ? ",good\n" : "\n");
   if (!options.checkpoint.empty())
@@ -171,6 +181,14 @@ CsvWriter::CsvWriter(ReportDir& dir, const CsvOptions& options)
   }
   if (!options.checkpoint.empty())
     step_spool_.emplace(options.checkpoint.string() + ".steps", options.resumed);
+}
+
+void CsvWriter::begin_run(const std::string& backend, StepProfile* profile,
+                          const std::vector<std::string>& models) {
+  backend_ = backend;
+  profile_ = profile;
+  model_names_.assign(1, "");
+  for (const std::string& name : models) model_names_.push_back(csv_word(name));
 }
 
 void CsvWriter::flush(fmt::memory_buffer& buffer, std::optional<RecordSpool>& spool, OutputFile& file) {
@@ -220,13 +238,15 @@ void CsvWriter::begin_steps(bool with_windows, bool with_states) {
 }
 
 void CsvWriter::on_request(const scheduler::RequestRecord& r) {
-  Row row(request_buffer_, backend_);
+  const std::string_view model = models_ ? std::string_view(model_names_[r.model]) : "";
+  Row row(request_buffer_, backend_, model.size());
   row.numbers(r.id);
   row.word(state_name(r.state));
   row.numbers(r.session, r.input_tokens, r.output_tokens, r.cached_tokens, r.retractions);
   for (const double time : {r.arrival_time, r.first_scheduled_time, r.first_token_time, r.finish_time})
     row.decimal(time, 9);
   if (host_tier_) row.numbers(r.cached_host, r.cached_storage);
+  if (models_) row.word(model);
   if (split_ && r.prefill_replica) row.numbers(*r.prefill_replica);
   if (split_ && !r.prefill_replica) row.word("");  // of one that was not finished
   if (replicas_) row.numbers(r.replica);

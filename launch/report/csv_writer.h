@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launch/report/report_dir.h"
 #include "launch/report/step_profile.h"
@@ -57,6 +58,9 @@ class RecordSpool {
   ByteHash hash_;
 };
 
+// `text` as it stands in a row: quoted where it has to be.
+std::string csv_word(const std::string& text);
+
 struct CsvOptions {
   bool compress = false;          // requests.csv.gz and steps.csv.gz
   std::uint64_t steps_every = 1;  // steps.csv holds the steps whose number this divides; 0: there is none
@@ -66,6 +70,7 @@ struct CsvOptions {
   bool resumed = false;                // there are rows of the run that is gone on with
   bool replicas = false;               // rows say last, but for that, which replica they are of
   bool split = false;                  // and which prefilled and which decoded
+  bool models = false;                 // rows of requests say before that which model they are for
   bool host_tier = false;              // rows say before that what came from host memory, and what it holds
   scheduler::ServiceLevels goodput{};  // any: requests.csv says last whether a request met it, 1 or 0
 };
@@ -75,11 +80,10 @@ class CsvWriter : public scheduler::RunObserver {
   // Opens the files in `dir`. The first column names the backend of each run.
   CsvWriter(ReportDir& dir, const CsvOptions& options);
 
-  // Rows from here on belong to this run, whose steps `profile` gets, too, if it is not null.
-  void begin_run(const std::string& backend, StepProfile* profile = nullptr) {
-    backend_ = backend;
-    profile_ = profile;
-  }
+  // Rows from here on belong to this run, whose steps `profile` gets, too, if it is not null. `models`:
+  // names, by RequestRecord::model from 1.
+  void begin_run(const std::string& backend, StepProfile* profile = nullptr,
+                 const std::vector<std::string>& models = {});
   void on_request(const scheduler::RequestRecord& record) override;
   void on_step(const scheduler::StepRecord& record) override;
   bool on_progress(const scheduler::Progress&) override { return true; }
@@ -97,7 +101,7 @@ class CsvWriter : public scheduler::RunObserver {
   void flush(fmt::memory_buffer& buffer, std::optional<RecordSpool>& spool, OutputFile& file);
 
   const scheduler::ServiceLevels goodput_;
-  const bool replicas_, split_;
+  const bool replicas_, split_, models_;
   const bool host_tier_;
   const std::uint64_t steps_every_;
   OutputFile& requests_;
@@ -107,6 +111,7 @@ class CsvWriter : public scheduler::RunObserver {
   bool with_states_ = false;
   std::optional<RecordSpool> request_spool_, step_spool_;
   std::string backend_;
+  std::vector<std::string> model_names_;  // as they stand in rows; of 0, which names none, first
   StepProfile* profile_ = nullptr;
   std::array<std::string_view, proto::ForwardMode_ARRAYSIZE> mode_names_;
   fmt::memory_buffer request_buffer_;

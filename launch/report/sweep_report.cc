@@ -12,6 +12,7 @@
 
 #include "launch/report/comparison.h"
 #include "launch/report/comparison_table.h"
+#include "launch/report/csv_writer.h"
 #include "launch/report/json_writer.h"
 #include "launch/report/text_table.h"
 
@@ -96,13 +97,6 @@ std::string refused_lines(const proto::ComparisonReport& report, bool all) {
   }
   for (const std::string& left_out : report.left_out()) out += fmt::format("\nLeft out: {}\n", left_out);
   return out;
-}
-
-std::string quoted(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
 }
 
 }  // namespace
@@ -209,7 +203,7 @@ std::string sweep_csv(const proto::ComparisonReport& report) {
   out += fmt::format("backend,best,pareto,not_possible,{}\n", fmt::join(figures, ","));
   const auto axes = [&report, &out](const Settings& settings) {
     for (const proto::SweepAxis& axis : report.sweep().axes())
-      out += quoted(value_of(settings, axis.flag())) + ",";
+      out += csv_word(value_of(settings, axis.flag())) + ",";
   };
   for (const proto::RunReport& run : report.runs()) {
     axes(run.settings());
@@ -221,7 +215,7 @@ std::string sweep_csv(const proto::ComparisonReport& report) {
   }
   for (const proto::RefusedSetting& refused : report.refused()) {
     axes(refused.settings());
-    out += ",false,false," + quoted(refused.reason()) + std::string(figures.size(), ',') + "\n";
+    out += ",false,false," + csv_word(refused.reason()) + std::string(figures.size(), ',') + "\n";
   }
   return out;
 }

@@ -46,15 +46,21 @@ bool StopStrings::may_begin() const {
   });
 }
 
-CallChoice::CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer, bool wants_ids)
-    : context_(context), sampling_(sampling), answer_(answer), wants_ids_(wants_ids), stops_(sampling.stop) {
-  if (context.computes && !context.format.skip_tokenizer)
-    text_ = context.tokenizer->stream(sampling.skip_special_tokens);
+CallChoice::CallChoice(const ServeContext& context, const ServedModel& model, const SamplingFields& sampling,
+                       Answer& answer, bool wants_ids)
+    : context_(context),
+      model_(model),
+      sampling_(sampling),
+      answer_(answer),
+      wants_ids_(wants_ids),
+      stops_(sampling.stop) {
+  if (context.computes && !model.format.skip_tokenizer)
+    text_ = model.tokenizer->stream(sampling.skip_special_tokens);
 }
 
 std::uint32_t CallChoice::tokens_to_ask(std::uint64_t prompt_tokens) {
   const std::uint64_t room =
-      context_.context_length - std::min<std::uint64_t>(prompt_tokens, context_.context_length);
+      model_.context_length - std::min<std::uint64_t>(prompt_tokens, model_.context_length);
   std::uint64_t wanted = room;
   if (sampling_.max_new_tokens) {
     wanted = std::max<std::uint32_t>(*sampling_.max_new_tokens, 1);
@@ -101,11 +107,11 @@ void CallChoice::take_token(std::uint32_t id) {
     answer_.finish = FinishReason{.kind = FinishReason::Kind::kStop, .matched = std::to_string(id)};
     return;
   }
-  if (context_.format.skip_tokenizer) return;
+  if (model_.format.skip_tokenizer) return;
   if (text_ != nullptr)
     add_text(text_->push(id));
   else
-    add_text(context_.invented.text(id));
+    add_text(model_.invented.text(id));
 }
 
 void CallChoice::add_text(std::string_view piece) {
@@ -123,7 +129,7 @@ void CallChoice::finish(const TokenNews& news) {
   using Kind = FinishReason::Kind;
   if (text_ != nullptr) add_text(text_->finish());
   if (answer_.finish) return;
-  const auto& eos = context_.eos_ids;
+  const auto& eos = model_.eos_ids;
   switch (*news.end) {
     case scheduler::RequestState::kCompleted:
       answer_.finish = FinishReason{.kind = Kind::kStop};

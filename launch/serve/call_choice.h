@@ -49,7 +49,8 @@ class StopStrings {
 class CallChoice {
  public:
   // `answer` and `sampling` must outlive it.
-  CallChoice(ServeContext& context, const SamplingFields& sampling, Answer& answer, bool wants_ids);
+  CallChoice(const ServeContext& context, const ServedModel& model, const SamplingFields& sampling,
+             Answer& answer, bool wants_ids);
 
   // How many tokens to ask the replica for.
   std::uint32_t tokens_to_ask(std::uint64_t prompt_tokens);
@@ -72,7 +73,8 @@ class CallChoice {
   void finish(const TokenNews& news);
   std::uint32_t next_id(const TokenNews& news, std::uint32_t i);
 
-  ServeContext& context_;
+  const ServeContext& context_;
+  const ServedModel& model_;
   const SamplingFields& sampling_;
   Answer& answer_;
   const bool wants_ids_;

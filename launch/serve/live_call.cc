@@ -27,7 +27,7 @@ class LiveCall::Choice final : public LiveRequest {
  public:
   Choice(LiveCall& call, Answer& answer, const SamplingFields& sampling)
       : call_(call),
-        text_(call.context_, sampling, answer,
+        text_(call.context_, call.model_, sampling, answer,
               /*wants_ids=*/call.call_.api == GenerateCall::Api::kGenerate) {}
 
   WireThread& thread() const override { return call_.exchange_->thread(); }
@@ -87,10 +87,11 @@ class LiveCall::Prefix final : public LiveRequest {
   const std::size_t prompt_;
 };
 
-LiveCall::LiveCall(ServeContext& context, std::string_view route, GenerateCall call,
+LiveCall::LiveCall(ServeContext& context, const ServedModel& model, std::string_view route, GenerateCall call,
                    std::vector<std::vector<std::uint32_t>> prompts,
                    std::chrono::steady_clock::time_point arrived, std::shared_ptr<Exchange> exchange)
     : context_(context),
+      model_(model),
       route_(route),
       call_(std::move(call)),
       prompts_(std::move(prompts)),
@@ -99,13 +100,13 @@ LiveCall::LiveCall(ServeContext& context, std::string_view route, GenerateCall c
   const std::int64_t created = std::time(nullptr);
   switch (call_.api) {
     case GenerateCall::Api::kGenerate:
-      format_ = make_native_format(call_, context_.format);
+      format_ = make_native_format(call_, model_.format);
       break;
     case GenerateCall::Api::kCompletions:
-      format_ = make_completion_format(call_, context_.format, created);
+      format_ = make_completion_format(call_, model_.format, created);
       break;
     case GenerateCall::Api::kChat:
-      format_ = make_chat_format(call_, context_.format, created);
+      format_ = make_chat_format(call_, model_.format, created);
       break;
   }
   context_.counts.begin(route_, "POST");
@@ -156,7 +157,7 @@ void LiveCall::begin() {
   if (call_.stream && format_->begins_at_once()) {
     streaming_ = true;
     context_.counts.add(route_, "POST", 200);
-    exchange_->begin_stream("text/event-stream; charset=utf-8", context_.answer_headers);
+    exchange_->begin_stream("text/event-stream; charset=utf-8", model_.answer_headers);
   }
   if (call_.n > 1) {
     submit_prefix(0);
@@ -169,6 +170,7 @@ scheduler::WorkloadRequest LiveCall::request_of(std::size_t prompt, std::uint32_
   scheduler::WorkloadRequest request;
   for (const std::uint32_t id : prompts_[prompt]) request.prompt.append({id, 1});
   request.max_new_tokens = max_new_tokens;
+  request.model = model_.number;
   request.priority = call_.priority;
   request.extra_key = hash_of_name(call_.extra_key);
   request.session = hash_of_name(call_.routing_key);
@@ -208,7 +210,7 @@ void LiveCall::submit_choices(std::chrono::steady_clock::time_point sent) {
     auto request = std::make_shared<scheduler::WorkloadRequest>(request_of(prompt, 0));
     request->max_new_tokens = choice.text_.tokens_to_ask(request->prompt.size());
     if (!context_.computes) {
-      request->output = context_.invented.tokens(++context_.answers, request->max_new_tokens);
+      request->output = model_.invented.tokens(++context_.answers, request->max_new_tokens);
       choice.text_.will_say(request);
     }
     choice.submitted = true;
@@ -255,7 +257,7 @@ void LiveCall::flush_stream() {
   if (!streaming_) {
     streaming_ = true;
     context_.counts.add(route_, "POST", 200);
-    exchange_->begin_stream("text/event-stream; charset=utf-8", context_.answer_headers);
+    exchange_->begin_stream("text/event-stream; charset=utf-8", model_.answer_headers);
   }
   if (!exchange_->ready()) return;
   out_.clear();
@@ -282,7 +284,7 @@ void LiveCall::answer_whole() {
   }
   for (const std::unique_ptr<Choice>& choice : choices_) choice->text_.before_event();
   context_.counts.add(route_, "POST", 200);
-  exchange_->respond({.body = format_->whole(answers_), .headers = context_.answer_headers});
+  exchange_->respond({.body = format_->whole(answers_), .headers = model_.answer_headers});
   end();
 }
 

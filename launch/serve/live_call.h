@@ -27,7 +27,7 @@ namespace tpsim::launch {
 class LiveCall final : public ExchangeListener, public std::enable_shared_from_this<LiveCall> {
  public:
   // `prompts`: the tokens of call.prompts. `route`, a constant, is what the answer counts for.
-  LiveCall(ServeContext& context, std::string_view route, GenerateCall call,
+  LiveCall(ServeContext& context, const ServedModel& model, std::string_view route, GenerateCall call,
            std::vector<std::vector<std::uint32_t>> prompts, std::chrono::steady_clock::time_point arrived,
            std::shared_ptr<Exchange> exchange);
   ~LiveCall() override;
@@ -56,6 +56,7 @@ class LiveCall final : public ExchangeListener, public std::enable_shared_from_t
   void end();
 
   ServeContext& context_;
+  const ServedModel& model_;
   const std::string_view route_;
   GenerateCall call_;
   std::vector<std::vector<std::uint32_t>> prompts_;

@@ -12,10 +12,11 @@
 
 namespace tpsim::launch {
 
-// Of each prompt of `call`, tokenized where it is text; with how many tokens each answer may have set in
-// `call.sampling`, of which there is then one for each prompt. Takes as long as tokenizing does. Throws
-// Refusal with SGLang's sentences for what does not fit.
-std::vector<std::vector<std::uint32_t>> tokenize(const ServeContext& context, GenerateCall& call);
+// Of each prompt of `call`, for `model`, tokenized where it is text; with how many tokens each answer may
+// have set in `call.sampling`, of which there is then one for each prompt. Takes as long as tokenizing does.
+// Throws Refusal with SGLang's sentences for what does not fit.
+std::vector<std::vector<std::uint32_t>> tokenize(const ServeContext& context, const ServedModel& model,
+                                                 GenerateCall& call);
 // The bodies of the answers. Throw Refusal. Take as long as tokenizing does.
 std::string tokenize_answer(const ServeContext& context, std::string_view body);
 std::string detokenize_answer(const ServeContext& context, std::string_view body);

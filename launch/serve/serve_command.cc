@@ -68,9 +68,11 @@ LiveDescription describe(const ServeArgs& args, const Deployment& deployment, co
           .speculative_num_draft_tokens = config.speculation.num_draft_tokens};
 }
 
-// Of all replicas, behind a router that may be none.
-LiveDescription describe_all(const std::vector<LiveDescription>& each, std::string_view router_policy) {
+// Of all replicas, behind a router that may be none; `name`: of what they serve.
+LiveDescription describe_all(const std::vector<LiveDescription>& each, const std::string& name,
+                             std::string_view router_policy) {
   LiveDescription all = each.front();
+  all.served_model_name = name;
   if (each.size() == 1) return all;
   all.replicas = all.dp_size = static_cast<std::uint32_t>(each.size());
   all.router_policy = router_policy;
@@ -84,10 +86,26 @@ LiveDescription describe_all(const std::vector<LiveDescription>& each, std::stri
   return all;
 }
 
+// A model that is served, by servers of which `deployment` is one's.
+struct LiveModel {
+  std::string name;
+  const Deployment& deployment;
+  OpenedTokenizer opened;
+  std::uint32_t context_length = 0;  // tokens; the longest of its servers
+};
+
+// Of their tokenizers.
+std::vector<std::string> tokenizer_notes(const ServeArgs& args, const std::vector<LiveModel>& models) {
+  std::vector<std::string> notes;
+  for (const LiveModel& model : models)
+    for (const std::string& note : model.opened.notes)
+      if (!args.format.skip_tokenizer && std::ranges::find(notes, note) == notes.end()) notes.push_back(note);
+  return notes;
+}
+
 // What a client should know of the answers.
-std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& opened) {
-  std::vector<std::string> notes = opened.notes;
-  if (args.format.skip_tokenizer) notes.clear();
+std::vector<std::string> notes_of(const ServeArgs& args, const std::vector<LiveModel>& models) {
+  std::vector<std::string> notes = tokenizer_notes(args, models);
   if (!args.server.numeric())
     notes.push_back(
         "answers are invented: no model computed them, only how long they take; they have max_new_tokens "
@@ -95,10 +113,15 @@ std::vector<std::string> notes_of(const ServeArgs& args, const OpenedTokenizer& 
   return notes;
 }
 
-// `live`: of all replicas, of which `deployment` is the first one's.
-ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const OpenedTokenizer& opened,
+// `live`: of all replicas, of which the first serves the first of `models`. `by_name`: a router tells these
+// apart.
+ServerInfo info_of(const ServeArgs& args, const std::vector<LiveModel>& models, bool by_name,
                    LiveDescription live) {
+  const Deployment& deployment = models.front().deployment;
+  const OpenedTokenizer& opened = models.front().opened;
   ServerInfo info;
+  for (const LiveModel& model : models)
+    if (by_name) info.models.emplace_back(model.name, model.context_length);
   const scheduler::SchedulerConfig& config = deployment.scheduler;
   info.live = std::move(live);
   info.header = deployment.header;
@@ -119,19 +142,9 @@ ServerInfo info_of(const ServeArgs& args, const Deployment& deployment, const Op
   info.chat_template = args.format.skip_tokenizer ? "none" : opened.chat->name();
   info.real_tokenizer = !args.format.skip_tokenizer && opened.tokenizer->real();
   info.real_chat_template = !args.format.skip_tokenizer && opened.chat->real();
-  info.notes = notes_of(args, opened);
+  info.notes = notes_of(args, models);
   info.started = std::time(nullptr);
   return info;
-}
-
-// Every answer says where tokens are not the model's own.
-std::string tokenizer_note(const ServerInfo& info) {
-  return info.real_tokenizer || info.tokenizer == "none" ? "" : info.tokenizer;
-}
-
-HttpHeaders answer_headers(const ServerInfo& info) {
-  const std::string note = tokenizer_note(info);
-  return note.empty() ? HttpHeaders{} : HttpHeaders{{"x-tpsim-tokenizer", note}};
 }
 
 std::vector<std::uint32_t> eos_of(const Deployment& deployment, const Tokenizer& tokenizer) {
@@ -139,7 +152,27 @@ std::vector<std::uint32_t> eos_of(const Deployment& deployment, const Tokenizer&
   return {tokenizer.eos_ids().begin(), tokenizer.eos_ids().end()};
 }
 
-// What is served, of the model of `first`.
+// `number`: WorkloadRequest::model.
+ServedModel served_model(const ServeArgs& args, const LiveModel& model, std::uint16_t number) {
+  const Tokenizer& tokenizer = *model.opened.tokenizer;
+  const std::uint32_t vocab_size = model.deployment.model.vocab_size;
+  ServedModel served{.name = model.name,
+                     .number = number,
+                     .tokenizer = model.opened.tokenizer,
+                     .chat = model.opened.chat,
+                     .invented = InventedAnswers(tokenizer, vocab_size),
+                     .format = args.format,
+                     .eos_ids = eos_of(model.deployment, tokenizer),
+                     .vocab_size = vocab_size,
+                     .context_length = model.context_length};
+  // Every answer says where tokens are not the model's own.
+  if (args.format.skip_tokenizer || tokenizer.real()) return served;
+  served.format.tokenizer_note = tokenizer.name();
+  served.answer_headers = {{"x-tpsim-tokenizer", std::string(tokenizer.name())}};
+  return served;
+}
+
+// What is served; `first`: of the first server.
 struct LiveServers {
   LiveServers(const Deployment& first, const scheduler::Fleet& servers) : first(first), servers(servers) {}
 
@@ -147,6 +180,23 @@ struct LiveServers {
   void describe(std::uint32_t count, LiveDescription description, std::string_view worker_type) {
     description.worker_type = worker_type;
     descriptions.each.insert(descriptions.each.end(), count, description);
+  }
+  // The model of servers that are `deployment`, with the tokenizer of the first of them. The reference is
+  // valid until the next call.
+  const LiveModel& take_model(const ServeArgs& args, const std::string& name, const Deployment& deployment) {
+    auto model = std::ranges::find(models, name, &LiveModel::name);
+    if (model == models.end()) {
+      models.push_back(
+          {name, deployment, open_tokenizer(tokenizer_folder(args), deployment.model.vocab_size)});
+      model = models.end() - 1;
+    }
+    model->context_length = std::max(model->context_length, deployment.scheduler.context_length);
+    return *model;
+  }
+  void describe_together(std::string_view policy) {
+    std::vector<std::string> names;
+    for (const LiveModel& model : models) names.push_back(model.name);
+    descriptions.all = describe_all(descriptions.each, fmt::format("{}", fmt::join(names, " + ")), policy);
   }
   // All have the front end of a client's own.
   void put_behind(const scheduler::FrontEndConfig& front_end) {
@@ -165,47 +215,48 @@ struct LiveServers {
   const Deployment& first;
   scheduler::Fleet servers;
   LiveDescriptions descriptions;
+  std::vector<LiveModel> models = {};
+  // A router with --enable-igw: requests say which of the models they are for; where there are several, the
+  // replicas of each.
+  bool by_name = false;
+  std::vector<std::vector<std::uint32_t>> replicas_of_models = {};
 };
 
 // `check`: called now and then; throws where the servers cannot go on.
-int serve_live(const ServeArgs& args, const OpenedTokenizer& opened, LiveServers served,
-               std::chrono::steady_clock::time_point began, const std::function<void()>& check) {
+int serve_live(const ServeArgs& args, LiveServers served, std::chrono::steady_clock::time_point began,
+               const std::function<void()>& check) {
   const Deployment& deployment = served.first;
-  const std::uint32_t vocab_size = deployment.model.vocab_size;
   allow_descriptors();
-  const ServerInfo info = info_of(args, deployment, opened, served.descriptions.all);
+  const ServerInfo info = info_of(args, served.models, served.by_name, served.descriptions.all);
+  const std::vector<std::string> estimates = tokenizer_notes(args, served.models);
   // A reader of token counts must know that they are estimates.
   for (const std::string& note : info.notes)
-    spdlog::log(std::find(opened.notes.begin(), opened.notes.end(), note) == opened.notes.end()
-                    ? spdlog::level::info
-                    : spdlog::level::warn,
-                "{}", note);
+    spdlog::log(
+        std::ranges::find(estimates, note) == estimates.end() ? spdlog::level::info : spdlog::level::warn,
+        "{}", note);
 
   // From here on a signal means: answer what has begun.
   const StopFlag::Unhurried unhurried;
   const WallClock clock(args.speedup);
   served.descriptions.all.startup_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  scheduler::RouterConfig router = deployment.router.config;
+  router.models = std::move(served.replicas_of_models);
   LiveFleet fleet({.computes = args.server.numeric(), .max_queued_requests = args.max_queued_requests},
-                  served.servers, {deployment.router.config, deployment.disaggregation.decode_router}, clock,
+                  served.servers, {std::move(router), deployment.disaggregation.decode_router}, clock,
                   served.descriptions);
-  FormatOptions format = args.format;
-  format.tokenizer_note = tokenizer_note(info);
+  std::vector<ServedModel> models;
+  for (const LiveModel& model : served.models)
+    models.push_back(served_model(args, model, static_cast<std::uint16_t>(models.size() + 1)));
   ServeContext context{.fleet = fleet,
-                       .tokenizer = opened.tokenizer,
-                       .chat = opened.chat,
-                       .invented = InventedAnswers(*opened.tokenizer, vocab_size),
-                       .format = std::move(format),
+                       .models = std::move(models),
+                       .by_name = served.by_name,
                        .parse_limits = {.max_prompts = args.max_prompts_per_call},
                        .computes = args.server.numeric(),
-                       .eos_ids = eos_of(deployment, *opened.tokenizer),
-                       .vocab_size = vocab_size,
-                       .context_length = info.live.context_length,
                        .stream_interval = args.server.stream_interval,
                        .default_output_tokens = args.default_output_tokens,
                        .max_output_tokens = args.max_output_tokens,
-                       .max_open_requests = args.max_open_requests,
-                       .answer_headers = answer_headers(info)};
+                       .max_open_requests = args.max_open_requests};
   Service service({.api_key = args.api_key, .admin_api_key = args.admin_api_key}, context, info);
   HttpServer server(args.wire, service);
   service.watch(server);
@@ -251,26 +302,37 @@ int serve_deployment_live(const Stage& stage, const ServeArgs& args, const Deplo
     throw_user_error(
         "{}: replicas are served by one process; leave mpirun out, it stands in for all GPUs",
         pairs.decode_side ? "--pd-disaggregation" : fmt::format("--dp-size {}", deployment.router.replicas));
-  const OpenedTokenizer opened = open_tokenizer(tokenizer_folder(args), deployment.model.vocab_size);
   const std::unique_ptr<rank::DeploymentExecutor> executor = stage.make_executor(deployment);
   const scheduler::FrontEndConfig front_end = serve_front_end(args, deployment);
   const PricedReplicas replicas(deployment, executor.get());
   LiveServers served(deployment, replicas.fleet());
   served.put_behind(front_end);
+  const OpenedTokenizer opened = served.take_model(args, args.model_name(), deployment).opened;
   if (pairs.decode_side) {
     ServeArgs decode = args;
     decode.server = decode_server_args(args.server);
     served.describe(pairs.prefill, describe(args, deployment, opened), "prefill");
+    served.take_model(args, args.model_name(), *pairs.decode_side);
     served.describe(pairs.decode, describe(decode, *pairs.decode_side, opened), "decode");
   } else {
     served.describe(deployment.router.replicas, describe(args, deployment, opened), "regular");
   }
   const bool routed = pairs.decode_side || !args.server.router.given().empty();
-  served.descriptions.all = describe_all(served.descriptions.each, routed ? served.policy() : "");
-  const int status = serve_live(args, opened, std::move(served), began, [&] { stage.check_alive(); });
+  served.describe_together(routed ? served.policy() : "");
+  const int status = serve_live(args, std::move(served), began, [&] { stage.check_alive(); });
   executor->finish();
   for (const auto& other : replicas.executors()) other->finish();
   return status;
+}
+
+void refuse_what_is_of_one_model(const ServeArgs& args, const Fleet& fleet) {
+  if (!fleet.models.empty() && !args.served_model_name.empty())
+    throw_user_error("--served-model-name {}: behind a router with --enable-igw it stands in the args of {}",
+                     args.served_model_name, fleet.path);
+  if (fleet.models.size() > 1 && !args.tokenizer_path.empty())
+    throw_user_error(
+        "--tokenizer-path {}: is of one model, {} serves {}; give each its folder as --model-path there",
+        args.tokenizer_path, fleet.path, fleet.models.size());
 }
 
 // Unequal servers: --fleet.
@@ -282,26 +344,33 @@ int serve_fleet(const ServeArgs& asked, rank::MpiSession& session) {
       resolve_fleet(read_fleet_file(asked.server.router.fleet), asked.server, /*loaded=*/false);
   if (!fleet.ignored_flags.empty())
     spdlog::warn("{}: {}: of no meaning to a simulation", fleet.path, fmt::join(fleet.ignored_flags, ", "));
+  refuse_what_is_of_one_model(asked, fleet);
   const Deployment& first = fleet.members.front().deployment;
   ServeArgs args = asked;
   args.server = fleet.members.front().args;
-  const OpenedTokenizer opened = open_tokenizer(tokenizer_folder(args), first.model.vocab_size);
   std::deque<scheduler::FrontEndConfig> front_ends;
   PricedReplicas replicas = fleet.split() ? PricedReplicas(first) : PricedReplicas();
   LiveServers served(first, {});
+  served.by_name = !fleet.models.empty();
+  for (std::size_t i = 0; fleet.models.size() > 1 && i < fleet.models.size(); ++i)
+    served.replicas_of_models.push_back(fleet.replicas_of(i));
   for (const FleetMember& member : fleet.members) {
     say_notes(member.deployment);
     ServeArgs of = args;
     of.server = member.args;
+    if (served.by_name) of.served_model_name = fleet.models[member.model].name;
+    const std::string name = served.by_name ? of.served_model_name : args.model_name();
+    const LiveModel& model = served.take_model(of, name, member.deployment);
     front_ends.push_back(serve_front_end(of, member.deployment));
     if (!fleet.split()) replicas.add(member.deployment, member.count, front_ends.back());
     const char* const side = &member == &fleet.members.front() ? "prefill" : "decode";
-    served.describe(member.count, describe(of, member.deployment, opened), fleet.split() ? side : "regular");
+    served.describe(member.count, describe(of, member.deployment, model.opened),
+                    fleet.split() ? side : "regular");
   }
   served.servers = replicas.fleet();
   served.put_behind(front_ends.front());
-  served.descriptions.all = describe_all(served.descriptions.each, served.policy());
-  const int status = serve_live(args, opened, std::move(served), began, [] {});
+  served.describe_together(served.policy());
+  const int status = serve_live(args, std::move(served), began, [] {});
   for (const auto& executor : replicas.executors()) executor->finish();
   return status;
 }

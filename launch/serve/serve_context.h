@@ -1,6 +1,7 @@
 // What all calls of a server share.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -117,22 +118,38 @@ class RequestNames {
   std::map<std::string, std::uint64_t, std::less<>> ids_;
 };
 
-struct ServeContext {
-  LiveFleet& fleet;
+// A model, and how it is spoken to.
+struct ServedModel {
+  std::string name;
+  std::uint16_t number = 0;  // WorkloadRequest::model
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat;
   InventedAnswers invented;
   FormatOptions format;
-  ParseLimits parse_limits;
-  bool computes = false;                    // --executor numeric
   std::vector<std::uint32_t> eos_ids = {};  // that end a computed answer
-  std::uint32_t vocab_size = 0;             // of the model
-  std::uint32_t context_length = 0;         // tokens
+  std::uint32_t vocab_size = 0;
+  std::uint32_t context_length = 0;  // tokens
+  HttpHeaders answer_headers = {};   // of every answer that has tokens
+};
+
+struct ServeContext {
+  LiveFleet& fleet;
+  std::vector<ServedModel> models;  // at least one
+  // A router with --enable-igw: a call is for the model that it names. Else all are for the first.
+  bool by_name = false;
+  ParseLimits parse_limits;
+  bool computes = false;  // --executor numeric
   std::uint32_t stream_interval = 1;
   std::uint32_t default_output_tokens = 256;
   std::optional<std::uint32_t> max_output_tokens = {};
   std::uint64_t max_open_requests = 65536;
-  HttpHeaders answer_headers = {};  // of every answer that has tokens
+
+  // Null: nobody serves it.
+  const ServedModel* find_model(const std::optional<std::string>& name) const {
+    if (!by_name) return &models.front();
+    const auto found = std::ranges::find(models, name, &ServedModel::name);
+    return found == models.end() ? nullptr : &*found;
+  }
 
   RequestNames names = {};
   ServeCounts counts = {};

@@ -83,14 +83,20 @@ ordered_json core_load(const LiveStatistics& live, std::size_t rank) {
           {"num_total_reqs", live.num_running_reqs + live.num_queue_reqs}};
 }
 
-ordered_json model_card(const ServerInfo& info) {
-  return {{"id", info.live.served_model_name},
-          {"object", "model"},
-          {"created", info.started},
-          {"owned_by", "sglang"},
-          {"root", info.live.served_model_name},
-          {"parent", nullptr},
-          {"max_model_len", info.live.context_length}};
+std::vector<ordered_json> model_cards(const ServerInfo& info) {
+  std::vector<ordered_json> cards;
+  const auto add = [&](const std::string& name, std::uint32_t context_length) {
+    cards.push_back({{"id", name},
+                     {"object", "model"},
+                     {"created", info.started},
+                     {"owned_by", "sglang"},
+                     {"root", name},
+                     {"parent", nullptr},
+                     {"max_model_len", context_length}});
+  };
+  for (const auto& [name, context_length] : info.models) add(name, context_length);
+  if (cards.empty()) add(info.live.served_model_name, info.live.context_length);
+  return cards;
 }
 
 std::string text(const ordered_json& body) {
@@ -235,12 +241,12 @@ std::string loads_json(const ServerInfo& info, const LiveStatistics& live) {
 }
 
 // As sglang_router 0.3.2 answered with two workers behind it; they have no addresses here, but numbers.
-std::string workers_json(const ServerInfo& info, const LiveStatistics& live) {
+std::string workers_json(const LiveStatistics& live) {
   const std::vector<ordered_json> workers =
-      of_replicas(live, [&](const LiveStatistics& of, std::size_t number) -> ordered_json {
+      of_replicas(live, [](const LiveStatistics& of, std::size_t number) -> ordered_json {
         return {{"id", fmt::format("replica-{}", number)},
                 {"url", fmt::format("replica-{}", number)},
-                {"model_id", info.live.served_model_name},
+                {"model_id", of.description.served_model_name},
                 {"priority", 50},
                 {"cost", 1.0},
                 {"worker_type", of.description.worker_type},
@@ -249,8 +255,8 @@ std::string workers_json(const ServerInfo& info, const LiveStatistics& live) {
                 {"connection_mode", "HTTP"},
                 {"metadata",
                  {{"dp_size", "1"},
-                  {"model_path", info.live.model_path},
-                  {"served_model_name", info.live.served_model_name},
+                  {"model_path", of.description.model_path},
+                  {"served_model_name", of.description.served_model_name},
                   {"tp_size", std::to_string(of.description.tp_size)}}},
                 {"disable_health_check", false}};
       });
@@ -287,10 +293,14 @@ std::string router_readiness_json(std::size_t replicas) {
 }
 
 std::string models_json(const ServerInfo& info) {
-  return text({{"object", "list"}, {"data", ordered_json::array({model_card(info)})}});
+  return text({{"object", "list"}, {"data", model_cards(info)}});
 }
 
-std::string model_card_json(const ServerInfo& info) { return text(model_card(info)); }
+std::optional<std::string> model_card_json(const ServerInfo& info, std::string_view name) {
+  for (const ordered_json& card : model_cards(info))
+    if (card["id"] == name) return text(card);
+  return std::nullopt;
+}
 
 std::optional<RefusedRoute> find_refused_route(std::string_view path) {
   for (const Refused& refused : kRefused) {

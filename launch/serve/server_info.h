@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launch/serve/live_statistics.h"
@@ -15,6 +16,8 @@ namespace tpsim::launch {
 
 struct ServerInfo {
   LiveDescription live;
+  // Names and context lengths (tokens), where requests say which of them they are for; else that of `live`.
+  std::vector<std::pair<std::string, std::uint32_t>> models;
   proto::RunReport header;  // of the deployment: server_args and what was chosen
   std::string tokenizer_path, weight_version;
   std::vector<std::string> architectures;
@@ -37,12 +40,12 @@ std::string server_info_json(const ServerInfo& info, const LiveStatistics& live)
 std::string load_json(const LiveStatistics& live);
 std::string loads_json(const ServerInfo& info, const LiveStatistics& live);
 // Of a router before several replicas: /workers, /get_loads, /flush_cache, /readiness.
-std::string workers_json(const ServerInfo& info, const LiveStatistics& live);
+std::string workers_json(const LiveStatistics& live);
 std::string router_loads_json(const LiveStatistics& live);
 std::string router_flush_json(std::size_t replicas);
 std::string router_readiness_json(std::size_t replicas);
 std::string models_json(const ServerInfo& info);
-std::string model_card_json(const ServerInfo& info);
+std::optional<std::string> model_card_json(const ServerInfo& info, std::string_view name);  // none: no such
 
 // A route of SGLang 0.5.12 that a simulation has nothing to answer with.
 struct RefusedRoute {

@@ -7,6 +7,7 @@
 #include <boost/algorithm/string/trim.hpp>
 #include <boost/asio/post.hpp>
 #include <charconv>
+#include <chrono>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -17,7 +18,9 @@
 #include "launch/serve/prompt_tokens.h"
 #include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/server_info.h"
+#include "proto/base/random.h"
 #include "proto/base/text.h"
+#include "scheduler/router/worker_health.h"
 
 namespace tpsim::launch {
 namespace {
@@ -178,6 +181,7 @@ void Service::begin(Call call, GenerateCall (*parse)(std::string_view, const Par
   struct Outcome {
     Call call;
     GenerateCall parsed;
+    const ServedModel* model = nullptr;
     std::vector<std::vector<std::uint32_t>> prompts;
     std::optional<Refusal> refusal;
     bool native_stream = false;
@@ -187,15 +191,23 @@ void Service::begin(Call call, GenerateCall (*parse)(std::string_view, const Par
   const bool here = outcome->call.request.body.size() < kLongBody;
   outcome->refusal = refusal_of([&] {
     outcome->parsed = parse(outcome->call.request.body, context_.parse_limits);
+    const bool any = outcome->parsed.api == GenerateCall::Api::kGenerate && context_.models.size() == 1;
+    outcome->model =
+        any && !outcome->parsed.model ? &context_.models.front() : context_.find_model(outcome->parsed.model);
+    if (outcome->model == nullptr) return;
     std::string().swap(outcome->call.request.body);
     outcome->parsed.routing_key = std::move(outcome->call.request.routing_key);
     outcome->native_stream = outcome->parsed.stream && outcome->parsed.api == GenerateCall::Api::kGenerate;
-    outcome->prompts = tokenize(context_, outcome->parsed);
+    outcome->prompts = tokenize(context_, *outcome->model, outcome->parsed);
   });
   const auto finish = [this, outcome] {
+    if (!outcome->refusal && outcome->model == nullptr) {
+      answer_no_model(outcome->call, outcome->parsed);
+      return;
+    }
     if (!outcome->refusal) {
       outcome->refusal = refusal_of([&] {
-        std::make_shared<LiveCall>(context_, outcome->call.route, std::move(outcome->parsed),
+        std::make_shared<LiveCall>(context_, *outcome->model, outcome->call.route, std::move(outcome->parsed),
                                    std::move(outcome->prompts), outcome->call.request.arrived,
                                    outcome->call.exchange)
             ->start();
@@ -208,6 +220,38 @@ void Service::begin(Call call, GenerateCall (*parse)(std::string_view, const Par
     finish();
   else
     outcome->call.exchange->thread().post(finish);
+}
+
+// As sglang_router 0.3.2 did before two models.
+void Service::answer_no_model(const Call& call, const GenerateCall& parsed) {
+  if (!parsed.model && parsed.api != GenerateCall::Api::kChat) {
+    std::string sentence = "Model must be specified. Available models: ";
+    for (const ServedModel& model : context_.models)
+      sentence += (&model == context_.models.data() ? "" : ", ") + model.name;
+    const std::string& body = call.request.body;
+    if (parsed.api == GenerateCall::Api::kCompletions)
+      sentence = fmt::format(
+          "Failed to deserialize the JSON body into the target type: missing field `model` at line {} column "
+          "{}",
+          1 + std::ranges::count(body, '\n'), body.size() - (body.rfind('\n') + 1));
+    respond(call, {.status = parsed.api == GenerateCall::Api::kGenerate ? 400U : 422U,
+                   .body = sentence,
+                   .content_type = "text/plain; charset=utf-8"});
+    return;
+  }
+  // After all attempts, which find nobody.
+  const scheduler::RetryConfig retry;
+  double pause = 0;
+  for (std::uint32_t failed = 1; failed < retry.max_retries; ++failed)
+    pause += scheduler::retry_backoff(retry, failed, unit_interval(mix64(++context_.answers)));
+  const auto due = call.request.arrived + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                              std::chrono::duration<double>(pause / info_.live.speedup));
+  call.exchange->thread().post_at(due, [this, call] {
+    respond(call, {.status = 503,
+                   .body = R"~({"error":{"type":"Service Unavailable","code":"no_available_workers",)~"
+                           R"~("message":"No available workers (all circuits open or unhealthy)"}})~",
+                   .headers = {{"x-smg-error-code", "no_available_workers"}}});
+  });
 }
 
 // What /generate finds wrong with a value it says within the stream that was asked for.
@@ -238,7 +282,7 @@ void Service::answer_tokens(Call call, std::string (*answer)(const ServeContext&
   // Texts of any length: not on the thread that streams wait for.
   boost::asio::post(*background_, [this, shared, answer] {
     HttpResponse response;
-    response.headers = context_.answer_headers;
+    response.headers = context_.models.front().answer_headers;
     const std::optional<Refusal> refusal =
         refusal_of([&] { response.body = answer(context_, shared->request.body); });
     shared->exchange->thread().post([this, shared, response, refusal] {
@@ -321,11 +365,10 @@ void Service::on_models(Call call) { respond(call, {.body = models_json(info_)})
 
 void Service::on_model(Call call) {
   const std::string name = call.request.path.substr(std::string_view("/v1/models/").size());
-  if (name == info_.live.served_model_name) {
-    respond(call, {.body = model_card_json(info_)});
-    return;
-  }
-  respond(call, {.status = 404, .body = model_not_found_body(name)});
+  if (const std::optional<std::string> card = model_card_json(info_, name))
+    respond(call, {.body = *card});
+  else
+    respond(call, {.status = 404, .body = model_not_found_body(name)});
 }
 
 void Service::on_model_info(Call call) { respond(call, {.body = model_info_json(info_)}); }
@@ -333,7 +376,7 @@ void Service::on_server_info(Call call) { respond(call, {.body = server_info_jso
 void Service::on_get_load(Call call) { respond(call, {.body = load_json(statistics())}); }
 void Service::on_loads(Call call) { respond(call, {.body = loads_json(info_, statistics())}); }
 
-void Service::on_workers(Call call) { respond(call, {.body = workers_json(info_, statistics())}); }
+void Service::on_workers(Call call) { respond(call, {.body = workers_json(statistics())}); }
 void Service::on_router_loads(Call call) { respond(call, {.body = router_loads_json(statistics())}); }
 void Service::on_liveness(Call call) {
   respond(call, {.body = "OK", .content_type = "text/plain; charset=utf-8"});

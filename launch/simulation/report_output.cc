@@ -99,7 +99,7 @@ Json benchmark_result(const proto::RunReport& r) {
 
 }  // namespace
 
-ReportOutput::ReportOutput(const ServerArgs& args, Kind kind) : kind_(kind), quiet_(args.quiet) {
+ReportOutput::ReportOutput(const ServerArgs& args, Kind kind, bool models) : kind_(kind), quiet_(args.quiet) {
   report_.set_version(kRunReportVersion);
   if (args.report_dir.empty()) return;
   folder_.emplace(args.report_dir);
@@ -110,10 +110,11 @@ ReportOutput::ReportOutput(const ServerArgs& args, Kind kind) : kind_(kind), qui
     for (const char* records : {"requests.csv", "steps.csv", "requests.csv.gz", "steps.csv.gz"})
       folder_->leave_out(records);
   } else {
-    csv_.emplace(*folder_,
-                 CsvOptions{args.compress, args.steps_every, args.checkpoint_file(), !args.resume.empty(),
-                            args.parallel.replicas() > 1 || !args.router.fleet.empty(),
-                            args.disaggregation.pd_disaggregation, args.hicache.enable, args.goodput});
+    csv_.emplace(
+        *folder_,
+        CsvOptions{args.compress, args.steps_every, args.checkpoint_file(), !args.resume.empty(),
+                   args.parallel.replicas() > 1 || !args.router.fleet.empty(),
+                   args.disaggregation.pd_disaggregation, models, args.hicache.enable, args.goodput});
     folder_->leave_out("sweep.csv");
   }
 }
@@ -124,9 +125,10 @@ void ReportOutput::refuse(const std::map<std::string, std::string>& settings, co
   refused.set_reason(reason);
 }
 
-scheduler::RunObserver& ReportOutput::begin_run(const std::string& backend) {
+scheduler::RunObserver& ReportOutput::begin_run(const std::string& backend,
+                                                const std::vector<std::string>& models) {
   if (!csv_) return no_records_;
-  csv_->begin_run(backend, &steps_.emplace_back());
+  csv_->begin_run(backend, &steps_.emplace_back(), models);
   return *csv_;
 }
 

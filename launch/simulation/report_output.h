@@ -28,8 +28,9 @@ class ReportOutput {
   enum class Kind { kRun, kComparison, kSweep };
 
   // Opens the files of --report-dir, if that was given: what cannot be written is found out before the first
-  // run. Throws UserError naming --report-dir.
-  ReportOutput(const ServerArgs& args, Kind kind);
+  // run. `models`: there are several in some run, which rows of requests say. Throws UserError naming
+  // --report-dir.
+  ReportOutput(const ServerArgs& args, Kind kind, bool models = false);
 
   // How many runs there will be, if nothing stops them.
   void plan(std::size_t runs) { report_.set_planned_runs(static_cast<std::uint32_t>(runs)); }
@@ -38,8 +39,9 @@ class ReportOutput {
   void refuse(const std::map<std::string, std::string>& settings, const std::string& reason);
   // Of --attention-backends all: what was refused and left out.
   void note(const AllBackends& all) { report_.MergeFrom(all.others); }
-  // Records of the run that begins go there; those of a sweep are not kept.
-  scheduler::RunObserver& begin_run(const std::string& backend);
+  // Records of the run that begins go there; those of a sweep are not kept. `models`: names, by
+  // RequestRecord::model from 1.
+  scheduler::RunObserver& begin_run(const std::string& backend, const std::vector<std::string>& models = {});
   // `launch`: the commands that start it; of comparisons.
   void end_run(proto::RunReport report, std::vector<std::string> launch = {});
 

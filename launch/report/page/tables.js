@@ -79,7 +79,7 @@ function replicaTable() {
   table.append(within(element("tr"), ...["run", "replica"].map(h => element("th", h, "text")),
     ...["requests", "input tok", "output tok", "hits, %", "KV peak, %", "busy, %", "retracted", ...(elastic ? ["up, s", "deaths"] : [])].map(h => element("th", h))));
   for (const i of several) for (const r of runs[i].replicas)
-    table.append(within(element("tr"), element("td", labels[i], "text"), element("td", [r.replica, r.role, r.group && `${r.group}: ${r.gpus} × ${r.hardware}`].filter(x => x !== undefined).join(" "), "text"),
+    table.append(within(element("tr"), element("td", labels[i], "text"), element("td", [r.replica, r.role, r.model && `${r.model},`, r.group && `${r.group}: ${r.gpus} × ${r.hardware}`].filter(x => x !== undefined).join(" "), "text"),
       ...[count(r.requests), count(r.input_tokens), count(r.output_tokens), show(100 * r.cached_tokens / Math.max(1, r.input_tokens)),
         show(100 * r.peak_kv_usage), show(100 * r.busy_seconds / runs[i].duration), count(r.retractions), ...(elastic ? [show(r.up_seconds || 0), count(r.deaths || 0)] : [])].map(v => element("td", v))));
 }

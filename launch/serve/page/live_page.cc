@@ -70,7 +70,8 @@ std::string live_page_data(const LiveStatistics& s, double after) {
     if (sample.time > after) samples.push_back(row(sample));
   Json replicas = Json::array();
   for (const LiveStatistics& of : s.replicas)
-    replicas.push_back({{"hardware", of.description.hardware},
+    replicas.push_back({{"model", of.description.served_model_name},
+                        {"hardware", of.description.hardware},
                         {"accepted", of.accepted_requests},
                         {"finished", of.finished_requests},
                         {"running", of.num_running_reqs},

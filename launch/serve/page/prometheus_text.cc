@@ -98,8 +98,11 @@ class Metrics {
                   std::uint64_t LiveStatistics::*count) {
     if (s_.replicas.empty()) return;
     out_.metric(name, type, help);
-    for (std::size_t i = 0; i < s_.replicas.size(); ++i)
-      out_.sample(tokenizer_, number(s_.replicas[i].*count), {{"replica", std::to_string(i)}});
+    MetricLabels labels = tokenizer_;
+    for (std::size_t i = 0; i < s_.replicas.size(); ++i) {
+      labels.front().second = s_.replicas[i].description.served_model_name;
+      out_.sample(labels, number(s_.replicas[i].*count), {{"replica", std::to_string(i)}});
+    }
   }
   void histogram(const char* name, const char* help, const MetricLabels& labels,
                  const LiveHistogram& values) {

@@ -45,11 +45,11 @@ struct GenerateCall {
   bool stream = false;
   std::vector<std::string> rids;  // empty: the server makes them up; else one for each prompt, or one for all
   std::optional<std::int32_t> priority;
-  std::string extra_key;    // namespace of the prefix cache; empty: none
-  std::string routing_key;  // of a header, for the router's policy manual; empty: none
+  std::string extra_key;             // namespace of the prefix cache; empty: none
+  std::string routing_key;           // of a header, for the router's policy manual; empty: none
+  std::optional<std::string> model;  // as the client says it
 
   // Of OpenAI's.
-  std::string model;  // as the client says it
   bool echo = false;
   bool include_usage = false, continuous_usage_stats = false;
   // Of a chat: JSON, as it came.

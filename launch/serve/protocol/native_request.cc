@@ -115,6 +115,9 @@ GenerateCall parse_generate(std::string_view body, const ParseLimits& limits) {
     read_prompts(fields, call);
     read_sampling(fields, call);
     read_common(fields, call);
+    // SGLang's router looks at it, its server does not.
+    if (const json* const model = fields.find("model"); model != nullptr && model->is_string())
+      call.model = model->get<std::string>();
     fields.boolean("log_metrics", true);  // only checked: nobody logs requests here
     if (call.n > 1) call.single = false;
     check_size(call, limits);

@@ -56,7 +56,7 @@ class OpenAiFormat : public AnswerFormat {
   OpenAiFormat(const GenerateCall& call, const FormatOptions& options, std::int64_t created,
                std::string_view object, std::string_view chunk_object)
       : options_(options),
-        model_(json_string(call.model)),
+        model_(json_string(call.model.value_or("default"))),
         n_(call.n),
         stream_(call.stream),
         include_usage_(call.include_usage || options.default_include_usage),

@@ -37,7 +37,7 @@ void refuse_format(const JsonFields& fields) {
 void read_shared(const JsonFields& fields, GenerateCall& call) {
   refuse_unsimulated(fields);
   refuse_format(fields);
-  call.model = fields.text("model").value_or("default");
+  call.model = fields.text("model");
   call.n = static_cast<std::uint32_t>(fields.integer("n", 1, kMostAnswers).value_or(1));
   read_stream_options(fields, call);
   read_common(fields, call);

@@ -357,6 +357,10 @@ workers:
         self.assertTrue(20 <= code <= 40, code)
         self.assertTrue(chat > 0 and more > 0)
         self.assertEqual(report["model"], "llama-3.1-8b + qwen3-8b")
+        self.assertEqual([row["model"] for row in report["replicas"]], ["llama-3.1-8b", "llama-3.1-8b", "qwen"])
+        with open(os.path.join(self.folder, "out/requests.csv")) as file:
+            for row in csv.DictReader(file):
+                self.assertEqual(row["model"], "qwen" if row["replica"] == "2" else "llama-3.1-8b")
         self.assertNotIn("--served-model-name", done.stderr)
         again, _ = self.fleet("fleet.yaml", "--jobs", "2")
         self.assertEqual(report, again)

@@ -161,9 +161,71 @@ class Fleet(ServerTest):
         server.signal(signal.SIGINT)
         self.assertEqual(server.wait(), 0)
 
+    MODELS = ("router: --enable-igw --policy round_robin --worker-urls http://a http://b\nworkers:\n"
+              "  - {count: 2, hardware: h200-sxm, args: --model-path llama-3.1-8b --served-model-name chat}\n"
+              "  - {count: 2, hardware: h200-sxm, args: --model-path qwen3-8b --served-model-name qwen --context-length 8192}\n")
+
+    def test_two_models_behind_one_router(self):
+        """As sglang_router 0.3.2 with --enable-igw did in front of four `tpsim serve`, told of them by POST /workers."""
+        server = self.serve("--speedup", "20", deployment=["--fleet", self.fleet_file(self.MODELS)])
+
+        def chat(model, **more):
+            body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2, **more}
+            status, answer = server.ask("POST", "/v1/chat/completions", body | ({} if model is None else {"model": model}))[:2]
+            return status, json.loads(answer)
+
+        last, order = self.shares(server), ""
+        for number, model in enumerate("ccqqcqcqccccqcqq"):
+            status, answer = chat({"c": "chat", "q": "qwen"}[model])
+            self.assertEqual((status, answer["model"]), (200, {"c": "chat", "q": "qwen"}[model]))
+            now = self.shares(server)
+            order += "ABDC"[[a - b for a, b in zip(now, last)].index(1)]
+            last = now
+            if number % 5 == 0:  # who is refused takes no turn
+                self.assertEqual(chat("gpt")[0], 503)
+        self.assertEqual(order, "ABDCACACABABDBDC")  # the real one's
+        unknown = {"error": {"type": "Service Unavailable", "code": "no_available_workers",
+                             "message": "No available workers (all circuits open or unhealthy)"}}
+        for model in ("gpt", "", None, "llama-3.1-8b"):
+            self.assertEqual(chat(model), (503, unknown), model)
+        self.assertEqual(chat("gpt", stream=True), (503, unknown))
+        body = {"prompt": "a", "max_tokens": 2}
+        self.assertEqual(server.ask("POST", "/v1/completions", body)[:2],
+                         (422, "Failed to deserialize the JSON body into the target type: missing field `model` "
+                               f"at line 1 column {len(json.dumps(body))}"))
+        self.assertEqual(server.ask("POST", "/v1/completions", body | {"model": "qwen"})[0], 200)
+        self.assertEqual(server.ask("POST", "/generate", generate(2))[:2],
+                         (400, "Model must be specified. Available models: chat, qwen"))
+        self.assertEqual(server.ask("POST", "/generate", generate(2) | {"model": "qwen"})[0], 200)
+        self.assertEqual(server.ask("POST", "/generate", generate(2) | {"model": "gpt"})[0], 503)
+        models = json.loads(server.ask("GET", "/v1/models")[1])["data"]
+        self.assertEqual([(model["id"], model["max_model_len"] > 8192) for model in models], [("chat", True), ("qwen", False)])
+        self.assertEqual(json.loads(server.ask("GET", "/v1/models/qwen")[1])["id"], "qwen")
+        self.assertEqual(server.ask("GET", "/v1/models/gpt")[0], 404)
+        workers = json.loads(server.ask("GET", "/workers")[1])["workers"]
+        self.assertEqual([(worker["model_id"], worker["metadata"]["model_path"]) for worker in workers],
+                         2 * [("chat", "llama-3.1-8b")] + 2 * [("qwen", "qwen3-8b")])
+        self.assertEqual([r["model"] for r in json.loads(server.ask("GET", "/live/data")[1])["replicas"]],
+                         ["chat", "chat", "qwen", "qwen"])
+        long = {"input_ids": prompt(1, 9000), "sampling_params": {"max_new_tokens": 2}}
+        self.assertEqual([server.ask("POST", "/generate", long | {"model": model})[0] for model in ("chat", "qwen")], [200, 400])
+        self.assertEqual(server.ask("POST", "/tokenize", {"prompt": "a", "model": "qwen"})[0], 200)
+        self.assertEqual(server.ask("POST", "/tokenize", {"prompt": "a"})[0], 404)
+
+    def test_one_model_of_several_that_there_could_be(self):
+        path = self.fleet_file("\n".join(line for line in self.MODELS.splitlines() if "qwen" not in line))
+        server = self.serve("--speedup", "20", deployment=["--fleet", path])
+        self.assertEqual(server.ask("POST", "/generate", generate(2))[0], 200)  # what else
+        self.assertEqual(server.ask("POST", "/generate", generate(2) | {"model": "qwen"})[0], 503)
+        self.assertEqual(server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 2, "model": "chat"})[0], 200)
+
     def test_refusals(self):
         pairs = self.fleet_file("prefill:\n  - {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n")
         for flags, sentence in ((["--fleet", pairs], "decode"),
+                                (["--fleet", self.fleet_file(self.MODELS), "--served-model-name", "a"],
+                                 "--served-model-name a: behind a router with --enable-igw it stands in the args of"),
+                                (["--fleet", self.fleet_file(self.MODELS), "--tokenizer-path", "/tmp"],
+                                 "--tokenizer-path /tmp: is of one model"),
                                 (["--fleet", "nowhere.yaml"], "--fleet nowhere.yaml: No such file"),
                                 (["--fleet", pairs, "--tp", "2"], "--tp-size: is of a server; with --fleet it stands in"),
                                 ([*DEPLOYMENT, "--dp-size", "2", "--pp-size", "2"], "--dp-size 2: --pp-size of several"),

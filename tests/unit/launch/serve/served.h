@@ -64,13 +64,14 @@ class Served : public testing::Test {
     descriptions.all = description;
     fleet = std::make_unique<LiveFleet>(live, servers, LiveRouters{router, router}, clock, descriptions);
     context.reset(new ServeContext{.fleet = *fleet,
-                                   .tokenizer = opened.tokenizer,
-                                   .chat = opened.chat,
-                                   .invented = InventedAnswers(*opened.tokenizer, kVocabulary),
-                                   .format = format,
-                                   .parse_limits = {},
-                                   .vocab_size = kVocabulary,
-                                   .context_length = config.context_length});
+                                   .models = {{.name = "model",
+                                               .tokenizer = opened.tokenizer,
+                                               .chat = opened.chat,
+                                               .invented = InventedAnswers(*opened.tokenizer, kVocabulary),
+                                               .format = format,
+                                               .vocab_size = kVocabulary,
+                                               .context_length = config.context_length}},
+                                   .parse_limits = {}});
     info.live.served_model_name = "model";
     info.sglang_release = "0.5.12";
     service = std::make_unique<Service>(keys, *context, info);
