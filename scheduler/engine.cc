@@ -50,7 +50,8 @@ FleetRun::FleetRun(const Fleet& fleet, const LoadConfig& load, const StreamedWor
   for (const auto& worker : workers_) worker->tally = observer.tally_of(worker->number);
   if (load.elastic.enabled()) {
     std::vector<ReplicaStart> starts;
-    for (const FleetServer& server : fleet.servers) starts.push_back(server.start);
+    for (const std::vector<FleetServer>* servers : {&fleet.servers, &fleet.decode})
+      for (const FleetServer& server : *servers) starts.push_back(server.start);
     elastic_.emplace(load.elastic, starts);
     if (load.elastic.admission.capacity > 0) admission_.emplace(load.elastic.admission);
   }
@@ -140,7 +141,10 @@ void FleetRun::send(const RequestSource::Sent& sent) {
     return;
   }
   if (elastic_) elastic_->look_for_available(0);
-  const std::uint32_t worker = servers_.choose(sent);
+  hand_over(sent, servers_.choose(sent));
+}
+
+void FleetRun::hand_over(const RequestSource::Sent& sent, std::uint32_t worker) {
   std::optional<std::uint32_t> decodes;
   if (pairs_) decodes = decoders_->choose(sent);
   if (workers_.size() > 1 && !recorder_.warming_up())

@@ -66,7 +66,8 @@ class FleetRun final : ElasticServers, RunListener {
       return run.mine(worker.number) ? worker.replica->schedulers().load() : worker.load;
     }
     std::span<const std::uint32_t> available() const override {
-      return run.elastic_ ? run.elastic_->available() : std::span<const std::uint32_t>();
+      if (!run.elastic_ || run.pairs_) return {};  // of pairs all live
+      return run.elastic_->available();
     }
     std::uint32_t choose(const RequestSource::Sent& sent) const {
       if (router == nullptr) return first;
@@ -188,8 +189,10 @@ class FleetRun final : ElasticServers, RunListener {
   double next_due() const { return std::min(due_.time(), others_due_); }
   void look_again(std::uint32_t worker) { due_.set(worker, replica(worker).next_event_time()); }
 
-  // Prefill and decode servers get a request at the same time, as from SGLang's router, and find each other.
   void send(const RequestSource::Sent& sent);
+  // Hands it to `worker`, which the router chose. Prefill and decode servers get a request at the same time,
+  // as from SGLang's router, and find each other.
+  void hand_over(const RequestSource::Sent& sent, std::uint32_t worker);
   void on_kv_message(const KvMessage& message);
 
   // Places the requests of a source on the replicas, event by event: requests come before the round of a

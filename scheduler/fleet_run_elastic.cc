@@ -49,10 +49,7 @@ void FleetRun::attempt(Flights::Flight& flight, double now) {
     try_again(flight, now);
     return;
   }
-  observer_.on_routed({sent.id, now, flight.replica, std::nullopt, in_flight_.requests()});
-  in_flight_.add(flight.replica, sent.request->session);
-  replica(flight.replica).submit(sent);
-  look_again(flight.replica);
+  hand_over(sent, flight.replica);
 }
 
 void FleetRun::try_again(Flights::Flight& flight, double now) {
@@ -71,7 +68,8 @@ void FleetRun::lose(const Req& req, double time, bool begun) {
 
 void FleetRun::fail(const Req& req, double time) {
   const Flights::Flight& flight = flights_.at(req.id);
-  RequestRecord record = record_of(req, RequestState::kFailed, time, flight.replica);
+  // Of pairs, one that reached no server; the decode server is named.
+  RequestRecord record = record_of(req, RequestState::kFailed, time, pairs_ ? servers_.size : flight.replica);
   record.arrival_time = flight.first.time;
   land(req.id, time);
   recorder_.on_finished(record);

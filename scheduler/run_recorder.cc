@@ -149,7 +149,8 @@ void RunRecorder::on_finished(const RequestRecord& of_server) {
   if (!of_replicas_.empty()) {
     proto::ReplicaReport& of_replica = of_replicas_[record.replica];
     proto::ReplicaReport& of_prefiller = of_replicas_[record.prefill_replica.value_or(record.replica)];
-    of_replica.set_requests(of_replica.requests() + 1);
+    if (record.state != RequestState::kFailed || of_replica.role().empty())
+      of_replica.set_requests(of_replica.requests() + 1);
     if (record.prefill_replica) of_prefiller.set_requests(of_prefiller.requests() + 1);
     if (record.state == RequestState::kCompleted) {
       of_prefiller.set_input_tokens(of_prefiller.input_tokens() + record.input_tokens);

@@ -16,6 +16,11 @@ namespace {
 // Of text, of which the router's tree is; 3.5 to 4.5 with the tokenizers of Llama 3 and Qwen.
 constexpr std::uint64_t kCharactersPerToken = 4;
 
+void say_what_is_idle(const ServerArgs& args, Notes& warnings) {
+  if (const std::string_view idle = args.elastic.idle_router_flags(); !idle.empty())
+    say(warnings, "{}: mean nothing where no replica fails, comes or goes", idle);
+}
+
 scheduler::RouterPolicy controller_policy(scheduler::LoadBalanceMethod method) {
   switch (method) {
     case scheduler::LoadBalanceMethod::kRoundRobin:
@@ -72,9 +77,8 @@ RouterChoice resolve_router(const ServerArgs& args) {
   if (args.disaggregation.pd_disaggregation) {  // launch/deployment/disaggregation.h
     if (!elastic.empty())
       throw_user_error("{}: with --pd-disaggregation is not simulated; use --dp-size", elastic);
-    if (router.max_concurrent_requests)
-      throw_user_error(
-          "--router-max-concurrent-requests: with --pd-disaggregation is not simulated; use --dp-size");
+    say_what_is_idle(args, out.warnings);
+    out.elastic = resolve_elastic(args, router, args.disaggregation.prefill, {});
     return out;
   }
   if (!elastic.empty() && router.policy == std::nullopt)
@@ -82,8 +86,7 @@ RouterChoice resolve_router(const ServerArgs& args) {
         "{}: is of replicas behind SGLang's router: give --router-policy, and --dp-size without "
         "--enable-dp-attention",
         elastic);
-  if (const std::string_view idle = args.elastic.idle_router_flags(); !idle.empty())
-    say(out.warnings, "{}: mean nothing where no replica fails, comes or goes", idle);
+  say_what_is_idle(args, out.warnings);
   std::vector<scheduler::AutoscaleConfig> autoscale;
   if (args.elastic.autoscale.most > 0) {
     scheduler::AutoscaleConfig& scaled = autoscale.emplace_back(args.elastic.autoscale);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "launch/deployment/disaggregation.h"
+#include "launch/deployment/elastic.h"
 #include "launch/deployment/router.h"
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -245,6 +246,7 @@ void join_sides(const ServerArgs& args, Deployment decode, Deployment& prefill) 
   rows["decode_args"] = split.decode_args;
   rows["prefill_policy"] = to_string(prefill.router.config.policy);
   rows["decode_policy"] = to_string(out.decode_router.policy);
+  write_elastic(prefill.router.elastic, rows);
   rows["num_reserved_decode_tokens"] = std::to_string(split.num_reserved_decode_tokens);
   rows["kv_link"] = link;
   if (split.kv_link_bandwidth) rows["kv_link_bandwidth"] = format_real(*split.kv_link_bandwidth);

@@ -160,7 +160,7 @@ constexpr std::string_view kLimit = "--max-concurrent-requests";
 
 void refuse_what_is_not_elastic(std::string_view flag, const Fleet& fleet, bool split,
                                 const FleetFile& file) {
-  if (split)
+  if (split && flag != kLimit)
     throw_user_error("{}: with prefill and decode apart is not simulated; give {} workers", flag, file.path);
   if (fleet.servers() == 1)
     throw_user_error("{}: needs several servers behind a router; {} has one", flag, file.path);
@@ -256,8 +256,6 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
                                    : !autoscale.empty()                  ? "autoscale"
                                    : router.args.max_concurrent_requests ? kLimit
                                                                          : "";
-  if (elastic == kLimit && !loaded)
-    throw_user_error("{}: {}: `tpsim serve` lets everything through; leave it out", file.path, kLimit);
   if (!elastic.empty()) refuse_what_is_not_elastic(elastic, fleet, split, file);
   if (router.igw && split)
     throw_user_error("{}:{}: router: --enable-igw: of servers under prefill and decode is not simulated",

@@ -89,14 +89,16 @@ class LiveCall::Prefix final : public LiveRequest {
 
 LiveCall::LiveCall(ServeContext& context, const ServedModel& model, std::string_view route, GenerateCall call,
                    std::vector<std::vector<std::uint32_t>> prompts,
-                   std::chrono::steady_clock::time_point arrived, std::shared_ptr<Exchange> exchange)
+                   std::chrono::steady_clock::time_point arrived, std::shared_ptr<Exchange> exchange,
+                   Gate::Pass pass)
     : context_(context),
       model_(model),
       route_(route),
       call_(std::move(call)),
       prompts_(std::move(prompts)),
       arrived_(arrived),
-      exchange_(std::move(exchange)) {
+      exchange_(std::move(exchange)),
+      pass_(std::move(pass)) {
   const std::int64_t created = std::time(nullptr);
   switch (call_.api) {
     case GenerateCall::Api::kGenerate:

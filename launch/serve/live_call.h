@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/serve/gate.h"
 #include "launch/serve/live/live_request.h"
 #include "launch/serve/protocol/answer_format.h"
 #include "launch/serve/protocol/generate_call.h"
@@ -26,10 +27,11 @@ namespace tpsim::launch {
 
 class LiveCall final : public ExchangeListener, public std::enable_shared_from_this<LiveCall> {
  public:
-  // `prompts`: the tokens of call.prompts. `route`, a constant, is what the answer counts for.
+  // `prompts`: the tokens of call.prompts. `route`, a constant, is what the answer counts for; `pass`
+  // is held until it is over.
   LiveCall(ServeContext& context, const ServedModel& model, std::string_view route, GenerateCall call,
            std::vector<std::vector<std::uint32_t>> prompts, std::chrono::steady_clock::time_point arrived,
-           std::shared_ptr<Exchange> exchange);
+           std::shared_ptr<Exchange> exchange, Gate::Pass pass);
   ~LiveCall() override;
   // Serves it. Throws Refusal where a name is another request's.
   void start();
@@ -62,6 +64,7 @@ class LiveCall final : public ExchangeListener, public std::enable_shared_from_t
   std::vector<std::vector<std::uint32_t>> prompts_;
   const std::chrono::steady_clock::time_point arrived_;
   const std::shared_ptr<Exchange> exchange_;
+  const Gate::Pass pass_;
   std::unique_ptr<AnswerFormat> format_;
   std::vector<Answer> answers_;  // call_.n for each prompt, one prompt after another
   std::vector<std::unique_ptr<Choice>> choices_;

@@ -257,6 +257,8 @@ int serve_live(const ServeArgs& args, LiveServers served, std::chrono::steady_cl
                        .default_output_tokens = args.default_output_tokens,
                        .max_output_tokens = args.max_output_tokens,
                        .max_open_requests = args.max_open_requests};
+  if (const scheduler::AdmissionConfig& limits = deployment.router.elastic.admission; limits.capacity > 0)
+    context.gate = std::make_shared<Gate>(limits, clock);
   Service service({.api_key = args.api_key, .admin_api_key = args.admin_api_key}, context, info);
   HttpServer server(args.wire, service);
   service.watch(server);
@@ -379,10 +381,6 @@ int serve(const ServeArgs& args, rank::MpiSession& session) {
   check_serve_args(args);
   set_up_logging(args.server, session.process() == 0);
   if (!args.server.router.fleet.empty()) return serve_fleet(args, session);
-  if (args.server.router.max_concurrent_requests)
-    throw_user_error(
-        "--router-max-concurrent-requests: `tpsim serve` lets everything through; leave it out, or put "
-        "sglang_router in front of it");
   const std::vector<Deployment> deployments = resolve_deployments(args.server, /*compare=*/false);
   return run_on_ranks(args.server, deployments, session, [&](const Stage& stage) {
     return serve_deployment_live(stage, args, deployments.front());

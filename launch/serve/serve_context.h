@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kvcache/token_runs.h"
+#include "launch/serve/gate.h"
 #include "launch/serve/live/live_fleet.h"
 #include "launch/serve/live_statistics.h"
 #include "launch/serve/protocol/answer_format.h"
@@ -143,6 +144,7 @@ struct ServeContext {
   std::uint32_t default_output_tokens = 256;
   std::optional<std::uint32_t> max_output_tokens = {};
   std::uint64_t max_open_requests = 65536;
+  std::shared_ptr<Gate> gate = {};  // of the router before all; null: everything is let through
 
   // Null: nobody serves it.
   const ServedModel* find_model(const std::optional<std::string>& name) const {

@@ -168,7 +168,23 @@ void Service::generate(Call call, GenerateCall (*parse)(std::string_view, const 
     refuse_call(call, 503, "503",
                 fmt::format("{} requests are open, as many as --max-open-requests allows",
                             context_.max_open_requests));
-  } else if (call.request.body.size() < kLongBody) {
+  } else if (context_.gate == nullptr) {
+    let_in(std::move(call), parse);
+  } else {
+    const auto shared = std::make_shared<Call>(std::move(call));
+    context_.gate->enter(
+        shared->exchange->thread(),
+        [this, shared, parse](Gate::Pass pass, bool waited) {
+          if (waited) shared->request.arrived = std::chrono::steady_clock::now();
+          shared->pass = std::move(pass);
+          let_in(std::move(*shared), parse);
+        },
+        [this, shared](unsigned status) { respond(*shared, {.status = status, .body = ""}); });
+  }
+}
+
+void Service::let_in(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&)) {
+  if (call.request.body.size() < kLongBody) {
     begin(std::move(call), parse);
   } else {
     const auto shared = std::make_shared<Call>(std::move(call));
@@ -209,7 +225,7 @@ void Service::begin(Call call, GenerateCall (*parse)(std::string_view, const Par
       outcome->refusal = refusal_of([&] {
         std::make_shared<LiveCall>(context_, *outcome->model, outcome->call.route, std::move(outcome->parsed),
                                    std::move(outcome->prompts), outcome->call.request.arrived,
-                                   outcome->call.exchange)
+                                   outcome->call.exchange, std::move(outcome->call.pass))
             ->start();
       });
     }

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "launch/serve/gate.h"
 #include "launch/serve/protocol/json_fields.h"
 #include "launch/serve/serve_context.h"
 #include "launch/serve/server_info.h"
@@ -31,7 +32,10 @@ class Service final : public HttpHandler {
   void watch(const HttpServer& server) { server_ = &server; }
   // Nothing is handled any more: lets go of the exchanges that it holds, before the server that they belong
   // to is gone.
-  void stop() { background_.reset(); }
+  void stop() {
+    background_.reset();
+    if (context_.gate != nullptr) context_.gate->close();
+  }
   // What a live page shows, with the counts of the wire.
   LiveStatistics statistics() const { return with_wire(context_.fleet.statistics()); }
 
@@ -41,6 +45,7 @@ class Service final : public HttpHandler {
     HttpRequest request;
     std::shared_ptr<Exchange> exchange;
     std::string_view route;  // a constant
+    Gate::Pass pass = {};    // of the router's gate, if it has one
   };
   enum class Key { kNone, kUser, kAdmin };
   struct Route {
@@ -60,6 +65,7 @@ class Service final : public HttpHandler {
   void refuse_call(const Call& call, unsigned status, std::string_view type, const std::string& sentence,
                    bool plain = false);
   void generate(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
+  void let_in(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
   void begin(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
   // What a router answers where nobody serves the model that `parsed` names, or it names none.
   void answer_no_model(const Call& call, const GenerateCall& parsed);

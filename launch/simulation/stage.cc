@@ -58,6 +58,8 @@ PricedReplicas::PricedReplicas(const Deployment& deployment, scheduler::Executor
   add(deployment, servers - (first != nullptr ? 1 : 0), nullptr, fleet_.servers);
   if (!split.decode_side) return;
   add(*split.decode_side, split.decode, nullptr, fleet_.decode);
+  for (scheduler::FleetServer& server : fleet_.decode)
+    server.start.gpus = split.decode_side->ranks.num_ranks();
   fleet_.link = split.link;
 }
 

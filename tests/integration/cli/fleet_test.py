@@ -169,6 +169,28 @@ class Fleet(CommandLine):
         report, _ = self.fleet(file)
         self.assertGreater(report["elasticity"]["refused"], 0)
 
+    def test_limits_of_the_router_before_pairs(self):
+        pairs = (*self.LOAD, "--pd-disaggregation", "--prefill", "1", "--decode", "2")
+        free, _, _ = self.served(*pairs, "--router-policy", "round_robin")
+        for limit, refused in (("3", True), ("1000", False)):
+            report, requests, _ = self.served(*pairs, "--router-policy", "round_robin", "--router-max-concurrent-requests", limit)
+            failed = [r for r in requests if r["state"] == "failed"]
+            self.assertEqual(bool(failed), refused)
+            self.assertEqual(report["elasticity"].get("refused", 0), len(failed))
+            self.assertEqual(report["completed"] + len(failed), 120)
+            prefill, *decode = [row["requests"] for row in report["replicas"]]
+            self.assertEqual((prefill, sum(decode)), (report["completed"], report["completed"]))
+            for row in requests:
+                self.assertEqual(row["prefill_replica"], "" if row["state"] == "failed" else "0")
+            self.assertEqual([row["deaths"] for row in report["replicas"]], [0, 0, 0])
+        for key in ("mean_ttft_ms", "mean_tpot_ms", "duration", "completed"):
+            self.assertEqual(report[key], free[key])
+        file = self.write_fleet("router: --policy round_robin --max-concurrent-requests 3\n"
+                                "prefill: {hardware: h200-sxm, args: --model-path llama-3.1-8b}\n"
+                                "decode: {count: 2, hardware: h200-sxm, args: --model-path llama-3.1-8b}\n")
+        report, _ = self.fleet(file)
+        self.assertGreater(report["elasticity"]["refused"], 0)
+
     def test_a_fixed_number_is_the_plain_run(self):
         report, _, _ = self.served(*self.ROUTED, "--autoscale", "3..3", "--autoscale-target", "queue:5")
         plain, _, _ = self.served(*self.ROUTED)

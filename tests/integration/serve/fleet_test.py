@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 from server import DEPLOYMENT, ServerTest, connect, generate, request
@@ -97,11 +98,46 @@ class Fleet(ServerTest):
             thread.join()
         self.assertEqual(sorted(self.shares(server)), [1, 2, 2])
 
-    def test_limits_of_the_router_are_refused(self):
-        done = subprocess.run([self.program, "serve", *DEPLOYMENT, "--dp-size", "2", "--router-policy", "random",
-                               "--router-max-concurrent-requests", "5"], capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--router-max-concurrent-requests: `tpsim serve` lets everything through", done.stderr)
+    def test_limits_of_the_router(self):
+        """Statuses as of sglang_router 0.3.2 before two workers, and before a prefill and a decode server: two at a time,
+        others wait half a second for the bucket, or not at all."""
+        pairs = ("--pd-disaggregation", "--prefill", "1", "--decode", "1")
+        for flags in (("--dp-size", "2", "--router-policy", "round_robin"), pairs):
+            for limits, late, status in (((), 0.5, 408), (("--router-queue-size", "0"), 0, 429),
+                                         (("--router-rate-limit-tokens-per-second", "1000"), 0, 200)):
+                with self.subTest(flags=flags, limits=limits):
+                    server = self.serve(*flags, "--router-max-concurrent-requests", "2", *limits)
+                    answers = []
+
+                    def ask(stream):
+                        began = time.monotonic()
+                        status, body = server.ask("POST", "/generate", generate(200, stream=stream))
+                        answers.append((status, time.monotonic() - began, body))
+
+                    clients = [threading.Thread(target=ask, args=(i % 2 == 0,)) for i in range(6)]
+                    for client in clients:
+                        client.start()
+                        time.sleep(0.02)
+                    for client in clients:
+                        client.join()
+                    self.assertEqual(sorted(answer[0] for answer in answers), [200] * 2 + [status] * 4)
+                    for answer in answers:
+                        if answer[0] != 200:
+                            self.assertEqual(answer[2], "")
+                            self.assertLess(abs(answer[1] - late), 0.2, answer)
+                    self.assertEqual(server.ask("POST", "/generate", generate(2))[0], 200)
+                    server.wait_until_idle()
+
+    def test_who_waits_goes_in_when_another_leaves(self):
+        server = self.serve("--dp-size", "2", "--router-policy", "round_robin", "--router-max-concurrent-requests", "1")
+        answers = []
+        clients = [threading.Thread(target=lambda: answers.append(server.ask("POST", "/generate", generate(40))[0]))
+                   for _ in range(3)]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        self.assertEqual(answers, [200] * 3)  # 0.25 s each, within the second that the bucket takes
 
     def test_a_controller_of_one_server(self):
         server = self.serve("--dp-size", "2", "--load-balance-method", "round_robin", "--speedup", "20")
