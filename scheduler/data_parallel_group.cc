@@ -73,7 +73,8 @@ void DataParallelGroup::add_request(std::uint64_t id, RequestPtr source, double 
   Rank& rank = ranks_[dispatch(id)];
   ++rank.requests;
   rank.scheduler->add_request(id, std::move(source), now);
-  if (const auto early = early_pages_.extract(id)) rank.scheduler->on_pages(id, early.mapped());
+  if (const auto early = early_pages_.extract(id))
+    rank.scheduler->on_pages(id, early.mapped().first, early.mapped().second);
 }
 
 std::size_t DataParallelGroup::rank_of(std::uint64_t id) const {
@@ -82,9 +83,9 @@ std::size_t DataParallelGroup::rank_of(std::uint64_t id) const {
   return rank;
 }
 
-void DataParallelGroup::on_pages(std::uint64_t id, double time) {
-  const auto waits = [&](Rank& rank) { return rank.scheduler->on_pages(id, time); };
-  if (std::ranges::none_of(ranks_, waits)) early_pages_[id] = time;
+void DataParallelGroup::on_pages(std::uint64_t id, double time, std::uint32_t prefix) {
+  const auto waits = [&](Rank& rank) { return rank.scheduler->on_pages(id, time, prefix); };
+  if (std::ranges::none_of(ranks_, waits)) early_pages_[id] = {time, prefix};
 }
 
 void DataParallelGroup::on_kv(std::uint64_t id, double time, const KvTransfer& prefilled) {

@@ -18,6 +18,7 @@
 #include <memory>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "proto/forward.pb.h"
@@ -67,7 +68,7 @@ class DataParallelGroup {
   const char* refusal(const WorkloadRequest& source) const {
     return ranks_.front().scheduler->refusal(source);
   }
-  void on_pages(std::uint64_t id, double time);
+  void on_pages(std::uint64_t id, double time, std::uint32_t prefix);
   void forget_pages(std::uint64_t id) { early_pages_.erase(id); }
   void on_kv(std::uint64_t id, double time, const KvTransfer& prefilled);
   void on_prefill_refused(std::uint64_t id);
@@ -159,8 +160,8 @@ class DataParallelGroup {
   const SchedulerConfig config_;
   const bool prefills_apart_;
   std::vector<Rank> ranks_;
-  std::size_t next_rank_ = 0;  // round robin
-  std::unordered_map<std::uint64_t, double> early_pages_;
+  std::size_t next_rank_ = 0;                                                        // round robin
+  std::unordered_map<std::uint64_t, std::pair<double, std::uint32_t>> early_pages_;  // time and prefix
   std::vector<LockstepBatch> batches_;
   std::size_t next_batch_ = 0;
 };

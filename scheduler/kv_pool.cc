@@ -257,11 +257,16 @@ void KvPool::cache_unfinished(Req& req, bool chunked) {
 }
 
 bool KvPool::pre_alloc(Req& req, std::uint32_t tokens) {
-  const std::uint32_t pages = ceil_div(tokens, page_size_);
+  const std::uint32_t pages = ceil_div(tokens, page_size_) - req.prefix_len / page_size_;
+  if (const std::uint64_t available = available_size(); available < std::uint64_t{pages} * page_size_) {
+    cache_->evict(kvcache::kKvPool, std::uint64_t{pages} * page_size_ - available);
+    evicted_tokens_ += available_size() - available;
+  }
   if (allocator_.available_pages() < pages) return false;
   req.cache.row = rows_.alloc_row();
   if (req.cache.row == kvcache::ReqToTokenPool::kNoRow) return false;
   scratch_.clear();
+  if (req.prefix_len > 0) cache_->collect_pages(req.cache.last_node, scratch_);
   allocator_.alloc(pages, scratch_);
   rows_.truncate(req.cache.row, 0);
   for (const kvcache::PageRun& run : scratch_) rows_.append(req.cache.row, run);

@@ -171,8 +171,9 @@ class KvPool {
   // After a prefill, or between its chunks.
   void cache_unfinished(Req& req, bool chunked = false);
 
-  // Decode server: a row and pages for the KV of `tokens` that another server computes. False and nothing
-  // changed where pages do not suffice. Ranks hear of them when the KV is there.
+  // Decode server: a row and pages for the KV of `tokens`, of which another server computes those behind
+  // req.prefix_len; these are of its node in the prefix cache, which it has locked. Evicts where it must.
+  // False and nothing else changed where pages do not suffice. Ranks hear of them when the KV is there.
   bool pre_alloc(Req& req, std::uint32_t tokens);
   void tell_arrived(const Req& req);
   // Runs of contiguous pages that hold its tokens [from, to), both at most kv_committed_len.

@@ -16,7 +16,7 @@ double Pairs::hand_on(const KvMessage& message, const Split& split, Replica& pre
   const Req& req = *message.req;
   if (message.kind == KvMessage::Kind::kPages) {
     const double known = message.time + links_.config().page_list_seconds;
-    prefill.side().on_pages(req.id, known);
+    prefill.side().on_pages(req.id, known, req.input_len - message.tokens);
     return known;
   }
   const std::size_t from = std::size_t{split.prefill} * prefill_ranks_ + prefill.side().rank_of(req.id);

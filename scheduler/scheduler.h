@@ -77,7 +77,7 @@ class Scheduler {
   DisaggregationQueues* queues() { return queues_.get(); }
   // Prefill: at `time` it knows that the decode server has pages for request `id`. Returns whether that waits
   // for them.
-  bool on_pages(std::uint64_t id, double time);
+  bool on_pages(std::uint64_t id, double time, std::uint32_t prefix);
   // The KV of request `id` is at the decode server at `time`, as the side that is told notices; `prefilled`
   // is what else comes with it.
   void on_kv(std::uint64_t id, double time, const KvTransfer& prefilled);
@@ -267,6 +267,10 @@ class Scheduler {
   void pop_transferred();
   void get_new_prebuilt_batch();
   bool pre_alloc(Req& req);
+  // Of a decode server that keeps prefixes: locks what it has of the first `limit` tokens; gives that up.
+  void match_on_decode_side(Req& req, std::uint32_t limit);
+  void unmatch_on_decode_side(Req& req);
+  void keep_arrived(Req& req);
   std::int64_t allocatable_tokens(std::int64_t need_for_single) const;
   bool leave_side(Req& req, const char* because);
   void give_pages_back(Req& req);

@@ -1,7 +1,9 @@
 // Scheduler of a decode server: SGLang's disaggregation/decode.py. A request gets pages for its prompt, first
 // come, first served, where every request that decodes or is on its way keeps room for
 // --num-reserved-decode-tokens; waits for its KV; and enters the running batch with its first token. What is
-// retracted goes to the host's memory and comes back before anything else is looked at.
+// retracted goes to the host's memory and comes back before anything else is looked at. With
+// --disaggregation-decode-enable-radix-cache prompts and answers are kept as elsewhere, and what of a prompt
+// is there already is not sent; what comes back from the host is not looked for.
 #include <algorithm>
 #include <cstdint>
 
@@ -25,7 +27,25 @@ std::int64_t Scheduler::allocatable_tokens(std::int64_t need_for_single) const {
   const std::size_t active = running_.reqs.size() + queues_->transfer.size() + waiting_.size();
   const std::int64_t reserved =
       static_cast<std::int64_t>(active) * config_.disaggregation.num_reserved_decode_tokens;
-  return static_cast<std::int64_t>(pool_.available_size()) - std::max(reserved, need_for_single);
+  return static_cast<std::int64_t>(pool_.available_size() + pool_.evictable_size()) -
+         std::max(reserved, need_for_single);
+}
+
+void Scheduler::match_on_decode_side(Req& req, std::uint32_t limit) {
+  kvcache::PrefixCache& cache = pool_.prefix_cache();
+  if (!cache.keeps_prefixes()) return;
+  req.spell_out();
+  const auto match = cache.match_prefix(req.tokens, limit, req.cache.extra_key, req.admission_cursor);
+  req.cache.last_node = match.last_node;
+  req.cache.cache_protected_len = req.prefix_len = match.matched_tokens;
+  req.cache.inserted_len = 0;
+  req.cache.lock = cache.inc_lock_ref(match.last_node);
+}
+
+void Scheduler::unmatch_on_decode_side(Req& req) {
+  if (!pool_.prefix_cache().keeps_prefixes()) return;
+  pool_.prefix_cache().dec_lock_ref(req.cache.last_node, req.cache.lock);
+  req.cache.cache_protected_len = req.prefix_len = 0;
 }
 
 // Pages for all tokens but the last, which has no KV yet.
@@ -43,7 +63,12 @@ void Scheduler::resume_retracted_reqs() {
   for (Req* req : queues_->retracted) {
     const std::int64_t kv_tokens = std::int64_t{req->full_len()} - 1;
     const std::int64_t required = kv_tokens + config_.disaggregation.num_reserved_decode_tokens;
-    if (required > allocatable || !pre_alloc(*req)) break;
+    if (required > allocatable) break;
+    match_on_decode_side(*req, /*limit=*/0);
+    if (!pre_alloc(*req)) {
+      unmatch_on_decode_side(*req);
+      break;
+    }
     allocatable -= required;
     queues_->thread_seconds += config_.disaggregation.load_token_seconds * static_cast<double>(kv_tokens);
     enqueue(*req);
@@ -72,21 +97,25 @@ void Scheduler::pop_preallocated() {
   }
   std::size_t taken = 0;
   for (Req* req : queue) {
+    match_on_decode_side(*req, req->input_len);  // takes it out of what could be evicted
     const std::int64_t allocatable = allocatable_tokens(most_of_one - retractable);
     const std::uint32_t prompt =
         rules_.preallocation_counts_pages ? ceil_align(req->input_len, pool_.page_size()) : req->input_len;
     const std::int64_t required =
-        std::max(std::int64_t{prompt} + config_.disaggregation.num_reserved_decode_tokens,
-                 most_of(*req) - retractable);
-    if (required > allocatable || !pre_alloc(*req)) break;
+        std::max(std::int64_t{prompt} - req->prefix_len + config_.disaggregation.num_reserved_decode_tokens,
+                 most_of(*req) - req->prefix_len - retractable);
+    if (required > allocatable || !pre_alloc(*req)) {
+      unmatch_on_decode_side(*req);
+      break;
+    }
     const DisaggregationConfig& costs = config_.disaggregation;
     spend_on_prompt(*req, costs.preallocate_seconds, costs.preallocate_token_seconds);
     queues_->transfer.push_back(req);
     queues_->messages.push_back({.kind = KvMessage::Kind::kPages,
                                  .req = req,
                                  .time = pass_time_ + queues_->thread_seconds,
-                                 .tokens = req->input_len,
-                                 .runs = pool_.runs(*req, 0, req->input_len)});
+                                 .tokens = req->input_len - req->prefix_len,
+                                 .runs = pool_.runs(*req, req->prefix_len, req->input_len)});
     ++taken;
   }
   queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(taken));
@@ -114,13 +143,22 @@ void Scheduler::pop_transferred() {
   std::erase_if(queues_->transfer, [this](Req* req) {
     if (req->transfer.time > pass_time_) return false;
     req->admitted_once = true;
-    req->cached_tokens = req->transfer.cached_tokens;
+    req->cached_tokens = std::max(req->transfer.cached_tokens, req->prefix_len);
     req->cached_host = req->transfer.cached_host;
     req->cached_storage = req->transfer.cached_storage;
     req->first_scheduled_time = req->transfer.first_scheduled_time;
     enqueue(*req);
     return true;
   });
+}
+
+// What has arrived is there for others.
+void Scheduler::keep_arrived(Req& req) {
+  if (!pool_.prefix_cache().keeps_prefixes()) return;
+  req.spell_out();
+  req.extend_len = req.kv_committed_len - req.prefix_len;
+  pool_.cache_unfinished(req);
+  req.extend_len = 0;
 }
 
 // SGLang's get_new_prebuilt_batch and process_prebuilt, and the batch's merge with the running one.
@@ -144,6 +182,7 @@ void Scheduler::get_new_prebuilt_batch() {
     running_.reqs.push_back(req);
     req->in_running = req->in_decode_set = true;
     pool_.tell_arrived(*req);
+    keep_arrived(*req);
     pool_.edits().join(req->cache.row);
     running_may_finish_ = running_may_finish_ || finishes_by_length(*req);
     if (steady_.active()) join_steady(*req);

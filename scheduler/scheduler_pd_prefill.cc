@@ -32,10 +32,11 @@ void Scheduler::enqueue_on_side(Req& req) {
   queues_->bootstrap.push_back(&req);
 }
 
-bool Scheduler::on_pages(std::uint64_t id, double time) {
+bool Scheduler::on_pages(std::uint64_t id, double time, std::uint32_t prefix) {
   const auto waits = std::ranges::find(queues_->bootstrap, id, &Req::id);
   if (waits == queues_->bootstrap.end()) return false;
   (*waits)->transfer.time = time;
+  (*waits)->transfer.sent_tokens = prefix;
   return true;
 }
 
@@ -72,11 +73,12 @@ void Scheduler::process_prefilled(Req& req, bool goes_on, double now) {
   send_kv_chunk(req, req.input_len, /*last=*/true, now);
 }
 
-// Of a prompt that goes on, a page that is not full waits for the next chunk.
+// Of a prompt that goes on, a page that is not full waits for the next chunk. The last one may have nothing
+// but the first token, where the decode server had all else.
 void Scheduler::send_kv_chunk(Req& req, std::uint32_t end, bool last, double now) {
   std::uint32_t& sent = req.transfer.sent_tokens;
   if (!last) end -= end % pool_.page_size();
-  if (end <= sent) return;
+  if (end <= sent && !last) return;
   queues_->messages.push_back({.kind = last ? KvMessage::Kind::kLast : KvMessage::Kind::kChunk,
                                .req = &req,
                                .time = now + queues_->thread_seconds,

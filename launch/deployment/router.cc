@@ -78,7 +78,7 @@ RouterChoice resolve_router(const ServerArgs& args) {
     if (!elastic.empty())
       throw_user_error("{}: with --pd-disaggregation is not simulated; use --dp-size", elastic);
     say_what_is_idle(args, out.warnings);
-    out.elastic = resolve_elastic(args, router, args.disaggregation.prefill, {});
+    out.elastic = resolve_elastic(args, router, /*replicas=*/0, {});  // of which none fails
     return out;
   }
   if (!elastic.empty() && router.policy == std::nullopt)

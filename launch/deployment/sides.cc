@@ -215,7 +215,7 @@ ServerArgs prefill_side_args(const ServerArgs& args) {
 ServerArgs decode_side_args(const ServerArgs& args) {
   ServerArgs side = args;
   side.disable_prefill_cuda_graph = true;
-  side.disable_radix_cache = true;
+  side.disable_radix_cache = !args.disaggregation.decode_enable_radix_cache;
   side.decodes_alone = true;
   side.hicache = {};
   return side;
@@ -249,6 +249,7 @@ void join_sides(const ServerArgs& args, Deployment decode, Deployment& prefill) 
   write_elastic(prefill.router.elastic, rows);
   rows["num_reserved_decode_tokens"] = std::to_string(split.num_reserved_decode_tokens);
   rows["kv_link"] = link;
+  if (!decode.scheduler.disable_radix_cache) rows["disaggregation_decode_enable_radix_cache"] = "true";
   if (split.kv_link_bandwidth) rows["kv_link_bandwidth"] = format_real(*split.kv_link_bandwidth);
   rows["decode_attention_backend"] = decode.attention.backends.name();
   rows["decode_max_total_num_tokens"] = std::to_string(decode.scheduler.max_total_num_tokens);

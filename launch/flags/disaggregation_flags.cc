@@ -37,6 +37,9 @@ void declare_disaggregation(FlagSet& flags, DisaggregationArgs& args) {
   flags.add_value("--num-reserved-decode-tokens", "N",
                   "that a decode server keeps free for each of its requests (default 512)",
                   of_pairs(count(args.num_reserved_decode_tokens, 0)));
+  flags.add_switch("--disaggregation-decode-enable-radix-cache",
+                   "decode servers keep prefixes, too, and are not sent what they have of a prompt",
+                   args.decode_enable_radix_cache);
   flags.add_value("--disaggregation-transfer-backend", "NAME",
                   "mooncake or nixl, priced alike, as nixl was measured (default nixl)",
                   of_pairs(word({"nixl", "mooncake"}, args.transfer_backend)));
@@ -53,8 +56,12 @@ void declare_disaggregation(FlagSet& flags, DisaggregationArgs& args) {
 }
 
 void check_disaggregation(const DisaggregationArgs& args) {
-  if (!args.pd_disaggregation && !args.given.empty())
-    throw_user_error("{}: needs --pd-disaggregation, which splits prefill from decode", args.given);
+  const std::string_view given = !args.given.empty() ? std::string_view(args.given)
+                                 : args.decode_enable_radix_cache
+                                     ? "--disaggregation-decode-enable-radix-cache"
+                                     : "";
+  if (!args.pd_disaggregation && !given.empty())
+    throw_user_error("{}: needs --pd-disaggregation, which splits prefill from decode", given);
 }
 
 }  // namespace tpsim::launch

@@ -18,6 +18,7 @@ struct DisaggregationArgs {
   std::string decode_args;                // flags of decode servers, over those of the command
   std::optional<scheduler::RouterPolicy> prefill_policy, decode_policy;
   std::uint32_t num_reserved_decode_tokens = 512;
+  bool decode_enable_radix_cache = false;
   std::string transfer_backend = "nixl";
   std::string ib_device;
   std::string kv_link;                      // nvlink, pcie or network; empty: left open

@@ -249,7 +249,9 @@ std::vector<std::string> launch_commands(const ServerArgs& args) {
   // A server each, and the router that knows them all.
   std::map<std::string, std::string> given = without_router(args.given);
   const std::string server = server_command(args, given, false).text();
-  given.erase("--num-reserved-decode-tokens");  // of decode servers
+  // Of decode servers.
+  given.erase("--num-reserved-decode-tokens");
+  given.erase("--disaggregation-decode-enable-radix-cache");
   const std::string prefill = server_command(args, given, false).text();
   Hosts hosts(host);
   std::string urls;

@@ -25,14 +25,14 @@ struct KvTransfer {
 // What one side tells the other.
 struct KvMessage {
   enum class Kind : std::uint8_t {
-    kPages,  // decode: pages for all of the prompt are there
+    kPages,  // decode: pages for all of the prompt are there, of which `tokens` are to be sent
     kChunk,  // prefill: more KV is computed
     kLast    // and this is all
   };
   Kind kind = Kind::kPages;
   const Req* req = nullptr;
   double time = 0;                     // seconds; when the thread has said it
-  std::uint32_t tokens = 0, runs = 0;  // of a chunk
+  std::uint32_t tokens = 0, runs = 0;  // of a chunk; the last may have none
 };
 
 struct DisaggregationQueues {

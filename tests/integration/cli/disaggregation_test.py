@@ -51,6 +51,25 @@ class Disaggregation(CommandLine):
         report, _, _ = self.served(*self.LOAD, *self.PAIR, "--tp", "2", "--decode-args=--tp 4")
         self.assertEqual(len(report["ranks"]), 6)
 
+    def test_decode_servers_that_keep_prefixes(self):
+        """What they have is not sent again: with a link so slow that it counts, first tokens of what follows come sooner."""
+        with open(os.path.join(self.folder, "turns.jsonl"), "w") as file:
+            for turn in range(12):
+                file.write(json.dumps({"arrival_time": 2 * turn, "prompt": [[7 + 100000 * (turn % 2), 4000 + 200 * turn]],
+                                       "max_new_tokens": 20}) + "\n")
+        load = (*self.LOAD[:4], "--trace", "turns.jsonl", "--check-invariants", *self.PAIR, "--kv-link", "network",
+                "--kv-link-bandwidth", "1")
+        flag = "--disaggregation-decode-enable-radix-cache"
+        plain, _, _ = self.served(*load)
+        kept, requests, _ = self.served(*load, flag)
+        self.assertEqual(kept["server_args"]["disaggregation_decode_enable_radix_cache"], "true")
+        self.assertNotIn("disaggregation_decode_enable_radix_cache", plain["server_args"])
+        self.assertEqual(kept["cache_hit_rate"], plain["cache_hit_rate"])  # the prefill server has as much
+        self.assertLess(kept["mean_ttft_ms"], plain["mean_ttft_ms"] / 2)
+        alike, _, _ = self.served(*load, f"--decode-args={flag}")
+        self.assertEqual(alike["mean_ttft_ms"], kept["mean_ttft_ms"])
+        self.assert_refused(["run", *self.LOAD, flag], f"{flag}: needs --pd-disaggregation")
+
     def test_a_pool_that_retracts(self):
         self.LOAD = tuple("600" if word == "60" else word for word in self.LOAD)
         report, requests, _ = self.served(*self.LOAD, *self.PAIR, "--num-reserved-decode-tokens", "16",

@@ -82,7 +82,8 @@ struct Served {
   proto::RunReport report;
   std::map<std::uint64_t, RequestRecord> requests;
   std::vector<StepRecord> steps;
-  std::uint64_t kv_tokens = 0;  // attended by all decode passes
+  std::uint64_t kv_tokens = 0;                  // attended by all decode passes
+  std::map<std::uint64_t, std::uint64_t> sent;  // tokens of each request
 };
 
 class Kept : public NoRecords {
@@ -92,6 +93,7 @@ class Kept : public NoRecords {
     EXPECT_TRUE(served_.requests.emplace(record.id, record).second) << record.id;
   }
   void on_step(const StepRecord& record) override { served_.steps.push_back(record); }
+  void on_kv_sent(const KvSentRecord& record) override { served_.sent[record.id] += record.tokens; }
 
  private:
   Served& served_;
@@ -231,6 +233,65 @@ TEST(Disaggregation, DataParallelRanksOnEitherSide) {
     }
     EXPECT_EQ(serve(workload, pair).report.SerializeAsString(), served.report.SerializeAsString());
   }
+}
+
+// Pages add up on both sides after every step, and the ranks' tables say the same.
+TEST(Disaggregation, DecodeServersThatKeepPrefixes) {
+  std::uint64_t retractions = 0, sent = 0, sent_without = 0, evicted = 0;
+  for (std::uint64_t seed = 0; seed < 48; ++seed) {
+    const std::uint32_t page_size = seed % 3 == 0 ? 16 : 1;
+    Pair pair{.prefill = side(DisaggregationMode::kPrefill, 2500, page_size),
+              .decode = side(DisaggregationMode::kDecode, seed % 2 == 0 ? 1500 : 6000, page_size),
+              .prefills = 1 + seed % 3,
+              .decoders = 1 + seed % 2};
+    pair.prefill.disable_overlap_schedule = pair.decode.disable_overlap_schedule = seed % 5 == 0;
+    if (seed % 4 == 2) pair.decode.disaggregation.num_reserved_decode_tokens = 0;
+    if (seed % 6 == 5) pair.decode.max_running_requests = 1;
+    if (seed % 7 == 6) pair.decode.data_parallel.size = 2;
+    if (seed >= 36) draft(pair);
+    const Workload workload = random_workload(seed, 150, seed % 4 == 0 ? 300 : 40);
+    for (const auto& [id, tokens] : serve(workload, pair).sent) sent_without += tokens;
+    pair.decode.disable_radix_cache = false;
+    const Served served = serve(workload, pair);
+    ASSERT_EQ(served.requests.size(), 150U) << seed;
+    EXPECT_GT(served.report.completed(), 100U) << seed;
+    for (const auto& [id, record] : served.requests) EXPECT_LE(record.cached_tokens, record.input_tokens);
+    for (const auto& [id, tokens] : served.sent) sent += tokens;
+    retractions += served.report.retractions();
+    for (const proto::ReplicaReport& row : served.report.replicas())
+      if (row.role() == "decode") evicted += row.evicted_tokens();
+    pair.decode.defers_steady_decode = false;
+    EXPECT_EQ(serve(workload, pair).report.SerializeAsString(), served.report.SerializeAsString()) << seed;
+  }
+  EXPECT_LT(sent, sent_without * 9 / 10);
+  EXPECT_GT(retractions, 20U);
+  EXPECT_GT(evicted, 10000U);
+}
+
+// What the decode server has of a prompt, whole pages of it, an earlier answer's among them, is not sent; of
+// one that it has to the end the last message alone goes.
+TEST(Disaggregation, WhatADecodeServerHasIsNotSent) {
+  Pair pair{.prefill = side(DisaggregationMode::kPrefill, 40000, 16),
+            .decode = side(DisaggregationMode::kDecode, 40000, 16)};
+  pair.decode.disable_radix_cache = false;
+  Workload workload;
+  WorkloadRequest first = request(160, 50);
+  first.output.append({500000, 50});
+  WorkloadRequest next = first;  // the answer, and then 40 more
+  next.arrival_time = 10;
+  next.prompt.append({500000, 50});
+  next.prompt.append({600000, 40});
+  WorkloadRequest same = first;
+  same.arrival_time = 20;
+  workload.requests = {first, next, same};
+  const Served served = serve(workload, pair);
+  EXPECT_EQ(served.sent.at(0), 160U);
+  EXPECT_EQ(served.sent.at(1), 250U - 208);  // 209 tokens have KV
+  EXPECT_EQ(served.sent.at(2), 0U);
+  EXPECT_EQ(served.requests.at(1).cached_tokens, 208U);  // 160 of them on the prefill server, too
+  EXPECT_EQ(served.requests.at(2).cached_tokens, 160U);
+  EXPECT_LT(served.requests.at(2).ttft(), served.requests.at(0).ttft());
+  EXPECT_EQ(served.report.completed(), 3U);
 }
 
 // Counted decode passes are those of passes one by one.

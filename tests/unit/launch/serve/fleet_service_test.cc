@@ -137,13 +137,14 @@ TEST_F(ServedByAFleet, TheRouterKeepsTheFirstTokenBack) {
 
 class ServedByPairs : public ServedByAFleet {
  protected:
+  bool keeps_prefixes = false;  // of decode servers
   void start_pairs(std::uint64_t decode_pool = 100000) {
     decoders = 2;
     config.disaggregation = {.mode = scheduler::DisaggregationMode::kPrefill, .send_seconds = 3e-4};
     decode.disaggregation = {.mode = scheduler::DisaggregationMode::kDecode,
                              .num_reserved_decode_tokens = 64,
                              .preallocate_seconds = 2e-4};
-    decode.disable_radix_cache = true;
+    decode.disable_radix_cache = !keeps_prefixes;
     decode.max_total_num_tokens = decode_pool;
     link = {.chunk_seconds = 0.02, .token_seconds = 1e-6, .page_list_seconds = 0.005};
     start_fleet(scheduler::RouterPolicy::kRoundRobin);
@@ -173,8 +174,11 @@ TEST_F(ServedByPairs, OneServerPrefillsAnotherDecodes) {
 
 // Wherever a request is, on both sides, when its client leaves: what it held is given back, and others are
 // served.
-TEST_F(ServedByPairs, ClientsLeaveAnywhere) {
+class ServedByPairsOfEitherKind : public ServedByPairs, public testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(DecodeServersKeepPrefixes, ServedByPairsOfEitherKind, testing::Bool());
+TEST_P(ServedByPairsOfEitherKind, ClientsLeaveAnywhere) {
   executor.seconds = 0.004;
+  keeps_prefixes = GetParam();
   start_pairs(/*decode_pool=*/3000);
   std::vector<std::unique_ptr<HttpClient>> clients;
   for (int i = 0; i < 120; ++i) {
