@@ -128,11 +128,15 @@ void FleetRun::on_finished(const RequestRecord& of_server, const char* because) 
   if (records()) recorder_.on_finished(record);
   if (!elastic()) return;
   land(record.id, record.finish_time);
-  if (record.state == RequestState::kCompleted) {
-    elastic_->on_success(worker, record.finish_time);
-    elastic_->on_answer(worker, record.finish_time, offer_.goodput.needed_by(record));
-  }
-  if (!busy(worker)) elastic_->on_idle(worker, record.finish_time);
+  const auto tell = [&](std::uint32_t of) {
+    if (record.state == RequestState::kCompleted) {
+      elastic_->on_success(of, record.finish_time);
+      elastic_->on_answer(of, record.finish_time, offer_.goodput.needed_by(record));
+    }
+    if (!busy(of)) elastic_->on_idle(of, record.finish_time);
+  };
+  tell(worker);
+  if (record.prefill_replica) tell(*record.prefill_replica);
 }
 
 void FleetRun::send(const RequestSource::Sent& sent) {

@@ -66,16 +66,21 @@ class FleetRun final : ElasticServers, RunListener {
       return run.mine(worker.number) ? worker.replica->schedulers().load() : worker.load;
     }
     std::span<const std::uint32_t> available() const override {
-      if (!run.elastic_ || run.pairs_) return {};  // of pairs all live
-      return run.elastic_->available();
+      if (!run.elastic_) return {};
+      if (!run.pairs_) return run.elastic_->available();
+      available_.clear();
+      for (const std::uint32_t worker : run.elastic_->available())
+        if (worker >= first && worker - first < size) available_.push_back(worker - first);
+      return available_;
     }
     std::uint32_t choose(const RequestSource::Sent& sent) const {
       if (router == nullptr) return first;
       return first + static_cast<std::uint32_t>(router->choose(*sent.request, sent.time, *this));
     }
     // Whether one of the available replicas may get it.
-    bool serves(const WorkloadRequest& request, std::span<const std::uint32_t> available) const {
-      return router == nullptr ? !available.empty() : router->serves(request, available);
+    bool serves(const WorkloadRequest& request) const {
+      const std::span<const std::uint32_t> some = available();
+      return router == nullptr ? !some.empty() : router->serves(request, some);
     }
     void restart_clock() const {
       if (router != nullptr) router->restart_clock();
@@ -84,6 +89,9 @@ class FleetRun final : ElasticServers, RunListener {
     const FleetRun& run;
     const std::uint32_t first, size;
     const std::unique_ptr<Router> router;  // null: there is no choice
+
+   private:
+    mutable std::vector<std::uint32_t> available_;  // of pairs
   };
 
   // A replica, and what it tells.

@@ -39,7 +39,8 @@ void FleetRun::land(std::uint64_t id, double time) {
 void FleetRun::attempt(Flights::Flight& flight, double now) {
   RequestSource::Sent sent = flight.first;
   sent.time = now;
-  if (!servers_.serves(*sent.request, elastic_->look_for_available(now))) {
+  elastic_->look_for_available(now);
+  if (!servers_.serves(*sent.request) || (decoders_ && !decoders_->serves(*sent.request))) {
     try_again(flight, now);
     return;
   }

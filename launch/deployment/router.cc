@@ -75,11 +75,14 @@ RouterChoice resolve_router(const ServerArgs& args) {
   const std::uint32_t initial = out.replicas = args.parallel.replicas();
   const std::string_view elastic = args.elastic.given();
   if (args.disaggregation.pd_disaggregation) {  // launch/deployment/disaggregation.h
-    if (!elastic.empty())
-      throw_user_error("{}: with --pd-disaggregation is not simulated; use --dp-size", elastic);
+    if (!elastic.empty() && elastic != "--replica-slowdown")
+      throw_user_error(
+          "{}: with --pd-disaggregation is not simulated; use --dp-size, or of prefill and decode servers "
+          "that come "
+          "and go a --fleet with autoscale: beside their count",
+          elastic);
     say_what_is_idle(args, out.warnings);
-    out.elastic = resolve_elastic(args, router, /*replicas=*/0, {});  // of which none fails
-    return out;
+    return out;  // the rest is in launch/deployment/sides.cc
   }
   if (!elastic.empty() && router.policy == std::nullopt)
     throw_user_error(

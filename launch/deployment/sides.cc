@@ -235,6 +235,7 @@ void join_sides(const ServerArgs& args, Deployment decode, Deployment& prefill) 
   out.link = link_config(split, prefill, decode, link, prefill.notes);
   out.decode_router = router_config(args, split.decode_policy);
   prefill.router.config = router_config(args, split.prefill_policy);
+  prefill.router.elastic = resolve_elastic(args, args.router, split.prefill + split.decode, {});
   if (split.prefill_policy || split.decode_policy || !args.router.given().empty())
     prefill.router.config.first_token_seconds = kRouterFirstTokenSeconds;
   prefill.header.clear_cuda_graph_capture_seconds();

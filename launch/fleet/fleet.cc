@@ -140,7 +140,9 @@ bool same_model(const rank::ModelConfig& a, const rank::ModelConfig& b) {
 
 // Servers that prefill become the first member, with those that decode in its deployment.
 template <typename InFile>
-void resolve_sides(const RouterLine& router, const InFile& in_file, const FleetFile& file, Fleet& fleet) {
+void resolve_sides(const RouterLine& router, const InFile& in_file, const FleetFile& file,
+                   const ServerArgs& asked, const std::vector<scheduler::AutoscaleConfig>& autoscale,
+                   Fleet& fleet) {
   if (file.groups.front().key == "decode") std::swap(fleet.members[0], fleet.members[1]);
   FleetMember& prefill = fleet.members[0];
   FleetMember& decode = fleet.members[1];
@@ -154,13 +156,15 @@ void resolve_sides(const RouterLine& router, const InFile& in_file, const FleetF
   in_file(file.groups.front().line, "prefill and decode",
           [&] { prefill.deployment = resolve_split(prefill.args, decode.args); });
   decode.deployment = *prefill.deployment.disaggregation.decode_side;
+  prefill.deployment.router.elastic = resolve_elastic(asked, router.args, fleet.servers(), autoscale);
+  prefill.deployment.router.startup_seconds = asked.elastic.startup_seconds;
 }
 
 constexpr std::string_view kLimit = "--max-concurrent-requests";
 
 void refuse_what_is_not_elastic(std::string_view flag, const Fleet& fleet, bool split,
                                 const FleetFile& file) {
-  if (split && flag != kLimit)
+  if (split && flag.starts_with("--replica-failure"))
     throw_user_error("{}: with prefill and decode apart is not simulated; give {} workers", flag, file.path);
   if (fleet.servers() == 1)
     throw_user_error("{}: needs several servers behind a router; {} has one", flag, file.path);
@@ -175,11 +179,14 @@ void refuse_what_is_not_elastic(std::string_view flag, const Fleet& fleet, bool 
   }
 }
 
-// The groups whose servers come and go, by the rule of the command line.
+// The groups whose servers come and go, by the rule of the command line; those that decode last, as replicas
+// are numbered.
 std::vector<scheduler::AutoscaleConfig> scaled_groups(const FleetFile& file, const ServerArgs& asked) {
   std::vector<scheduler::AutoscaleConfig> scaled;
   std::uint32_t first = 0;
-  for (const ServerGroup& group : file.groups) {
+  std::vector<ServerGroup> groups = file.groups;
+  std::ranges::stable_sort(groups, {}, [](const ServerGroup& group) { return group.key == "decode"; });
+  for (const ServerGroup& group : groups) {
     if (group.scales()) {
       scheduler::AutoscaleConfig& each = scaled.emplace_back(asked.elastic.autoscale);
       each.name = group.name;
@@ -262,7 +269,7 @@ Fleet resolve_fleet(const FleetFile& file, const ServerArgs& asked, bool loaded)
                      file.path, file.router_line);
   if (router.igw) name_models(file, fleet);
   if (split) {
-    resolve_sides(router, in_file, file, fleet);
+    resolve_sides(router, in_file, file, asked, autoscale, fleet);
     return fleet;
   }
   scheduler::RouterConfig config = router_config(router.args, asked.random_seed, {});

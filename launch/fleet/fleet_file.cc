@@ -114,8 +114,7 @@ class Reader {
     return share;
   }
 
-  void read_range(const std::string& key, const YAML::Node& node, ServerGroup& group) const {
-    if (key != "workers") fail(line_of(node), "autoscale: of {} is not simulated; give workers", key);
+  void read_range(const YAML::Node& node, ServerGroup& group) const {
     try {
       std::tie(group.least, group.most) = parse_replica_range("autoscale", scalar("autoscale", node));
     } catch (const UserError& error) {
@@ -142,7 +141,7 @@ class Reader {
       } else if (name == "count") {
         group.count = count_of(value);
       } else if (name == "autoscale") {
-        read_range(key, value, group);
+        read_range(value, group);
       } else if (name == "share") {
         group.share = share_of(key, value);
       } else if (name == "hardware") {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,9 +59,12 @@ PricedReplicas::PricedReplicas(const Deployment& deployment, scheduler::Executor
   add(deployment, servers - (first != nullptr ? 1 : 0), nullptr, fleet_.servers);
   if (!split.decode_side) return;
   add(*split.decode_side, split.decode, nullptr, fleet_.decode);
-  for (scheduler::FleetServer& server : fleet_.decode)
-    server.start.gpus = split.decode_side->ranks.num_ranks();
   fleet_.link = split.link;
+  if (!deployment.router.elastic.enabled()) return;
+  const std::optional<double>& seconds = deployment.router.startup_seconds;
+  for (scheduler::FleetServer& server : fleet_.decode)
+    server.start = {seconds ? *seconds : startup_seconds(*split.decode_side),
+                    split.decode_side->ranks.num_ranks()};
 }
 
 void PricedReplicas::add(const Deployment& deployment, std::uint32_t count,

@@ -191,6 +191,47 @@ class Fleet(CommandLine):
         report, _ = self.fleet(file)
         self.assertGreater(report["elasticity"]["refused"], 0)
 
+    def test_pairs_that_come_and_go(self):
+        """Each side by itself; a server that is not up gets nothing."""
+        same = "hardware: h200-sxm, args: --model-path llama-3.1-8b"
+        text = f"router: --policy round_robin\ndecode: {{{same}, count: 1, autoscale: 1..3}}\nprefill: {{{same}, count: 2, autoscale: 1..2}}\n"
+        file = self.write_fleet(text)
+        words = ("--autoscale-target", "queue:4", "--autoscale-interval-secs", "0.2", "--replica-startup-seconds", "0.5")
+        report, _ = self.fleet(file, *words)
+        self.assertEqual((report["completed"], report["elasticity"]["lost_unreached"]), (120, 0))
+        prefill, decode = report["replicas"][:2], report["replicas"][2:]
+        self.assertEqual([row["role"] for row in report["replicas"]], ["prefill"] * 2 + ["decode"] * 3)
+        self.assertEqual(sum(row["requests"] for row in prefill), 120)
+        self.assertEqual(sum(row["requests"] for row in decode), 120)
+        self.assertAlmostEqual(decode[0]["up_seconds"], report["duration"], delta=0.05)
+        for row in decode[1:]:  # which were started
+            self.assertTrue(0 < row["up_seconds"] < report["duration"] - 0.5, row)
+            self.assertGreater(row["requests"], 0)
+        with open(os.path.join(self.folder, "out/requests.csv")) as rows:
+            later = [float(r["arrival_time"]) for r in csv.DictReader(rows) if int(r["decode_replica"]) > 2]
+        self.assertGreater(min(later), 0.5)
+        still, _ = self.fleet(self.write_fleet(text.replace("count: 1, autoscale: 1..3", "count: 3, autoscale: 3..3")
+                                               .replace("autoscale: 1..2", "autoscale: 2..2")), *words)
+        plain, _ = self.fleet(self.write_fleet(text.replace("count: 1, autoscale: 1..3", "count: 3").replace(", autoscale: 1..2", "")))
+        for key in ("mean_ttft_ms", "mean_tpot_ms", "duration", "completed"):
+            self.assertEqual(still[key], plain[key])
+        self.assert_refused(["run", "--fleet", self.write_fleet(text.replace(", autoscale: 1..2", "").replace(", autoscale: 1..3", "")),
+                             *self.FILE_LOAD, "--replica-failure", "0@1..2"],
+                            "--replica-failure: with prefill and decode apart is not simulated")
+        pairs = (*self.LOAD, "--pd-disaggregation", "--prefill", "1", "--decode", "2", "--decode-policy", "round_robin")
+        free, _, _ = self.served(*pairs)
+        slow, requests, _ = self.served(*pairs, "--replica-slowdown", "1@0..100:x3")
+        self.assertEqual(slow["completed"], 120)
+        tpot = {str(replica): [] for replica in (1, 2)}
+        for r in requests:
+            if int(r["output_tokens"]) > 5:
+                tpot[r["decode_replica"]].append((float(r["finish_time"]) - float(r["first_token_time"])) / (int(r["output_tokens"]) - 1))
+        mean = {replica: sum(of) / len(of) for replica, of in tpot.items()}
+        self.assertGreater(mean["1"], 2 * mean["2"])
+        self.assertGreater(slow["mean_tpot_ms"], 1.5 * free["mean_tpot_ms"])
+        self.assert_refused(["run", *pairs, "--replica-slowdown", "3@0..100:x3"], "there is no replica 3; they are 0 to 2")
+        self.assert_refused(["run", *pairs, "--replica-failure", "0@1..2"], "--replica-failure: with --pd-disaggregation is not simulated")
+
     def test_a_fixed_number_is_the_plain_run(self):
         report, _, _ = self.served(*self.ROUTED, "--autoscale", "3..3", "--autoscale-target", "queue:5")
         plain, _, _ = self.served(*self.ROUTED)

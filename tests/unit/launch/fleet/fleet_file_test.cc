@@ -120,8 +120,9 @@ TEST(FleetFile, EachMistakeNamesLineAndKey) {
   EXPECT_NE(
       complaint("workers:\n  - " + scaled).find("f.yaml:2: autoscale: 1..4: count 5 lies outside of it"),
       std::string::npos);
-  EXPECT_NE(complaint("prefill:\n  - " + scaled).find("f.yaml:2: autoscale: of prefill is not simulated"),
-            std::string::npos);
+  EXPECT_NE(
+      complaint("prefill:\n  - " + scaled).find("f.yaml:2: autoscale: 1..4: count 5 lies outside of it"),
+      std::string::npos);
   EXPECT_NE(complaint("workers:\n  - {hardware: b200, autoscale: 3, args: x}\n")
                 .find("f.yaml:2: autoscale 3: must be MIN..MAX"),
             std::string::npos);

@@ -183,7 +183,7 @@ TEST_P(ServedByPairsOfEitherKind, ClientsLeaveAnywhere) {
   std::vector<std::unique_ptr<HttpClient>> clients;
   for (int i = 0; i < 120; ++i) {
     clients.push_back(std::make_unique<HttpClient>(server->port()));
-    const std::vector<std::uint32_t> prompt(50 + 37 * i % 700, i);
+    const std::vector<std::uint32_t> prompt(50 + 37 * i % 700, i % 30);
     clients.back()->send(
         "POST", "/generate",
         json{{"input_ids", prompt}, {"sampling_params", {{"max_new_tokens", 1 + 7 * i % 300}}}}.dump());
