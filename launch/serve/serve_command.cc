@@ -257,6 +257,8 @@ int serve_live(const ServeArgs& args, LiveServers served, std::chrono::steady_cl
                        .default_output_tokens = args.default_output_tokens,
                        .max_output_tokens = args.max_output_tokens,
                        .max_open_requests = args.max_open_requests};
+  context.retry = args.server.elastic.config.retry;
+  if (args.server.elastic.disable_retries) context.retry.max_retries = 1;
   if (const scheduler::AdmissionConfig& limits = deployment.router.elastic.admission; limits.capacity > 0)
     context.gate = std::make_shared<Gate>(limits, clock);
   Service service({.api_key = args.api_key, .admin_api_key = args.admin_api_key}, context, info);
@@ -350,6 +352,7 @@ int serve_fleet(const ServeArgs& asked, rank::MpiSession& session) {
   const Deployment& first = fleet.members.front().deployment;
   ServeArgs args = asked;
   args.server = fleet.members.front().args;
+  args.server.elastic = asked.server.elastic;
   std::deque<scheduler::FrontEndConfig> front_ends;
   PricedReplicas replicas = fleet.split() ? PricedReplicas(first) : PricedReplicas();
   LiveServers served(first, {});

@@ -24,6 +24,7 @@
 #include "launch/serve/wire/http_message.h"
 #include "launch/tokenizer/chat_template.h"
 #include "launch/tokenizer/tokenizer.h"
+#include "scheduler/router/worker_health.h"
 
 namespace tpsim::launch {
 
@@ -144,7 +145,8 @@ struct ServeContext {
   std::uint32_t default_output_tokens = 256;
   std::optional<std::uint32_t> max_output_tokens = {};
   std::uint64_t max_open_requests = 65536;
-  std::shared_ptr<Gate> gate = {};  // of the router before all; null: everything is let through
+  scheduler::RetryConfig retry = {};  // of the router before all
+  std::shared_ptr<Gate> gate = {};    // of the router before all; null: everything is let through
 
   // Null: nobody serves it.
   const ServedModel* find_model(const std::optional<std::string>& name) const {

@@ -256,7 +256,7 @@ void Service::answer_no_model(const Call& call, const GenerateCall& parsed) {
     return;
   }
   // After all attempts, which find nobody.
-  const scheduler::RetryConfig retry;
+  const scheduler::RetryConfig& retry = context_.retry;
   double pause = 0;
   for (std::uint32_t failed = 1; failed < retry.max_retries; ++failed)
     pause += scheduler::retry_backoff(retry, failed, unit_interval(mix64(++context_.answers)));

@@ -127,6 +127,20 @@ void draft(Pair& pair) {
   }
 }
 
+// One of 48, of which the last twelve draft.
+Pair pair_of(std::uint64_t seed) {
+  const std::uint32_t page_size = seed % 3 == 0 ? 16 : 1;
+  Pair pair{.prefill = side(DisaggregationMode::kPrefill, 2500, page_size),
+            .decode = side(DisaggregationMode::kDecode, seed % 2 == 0 ? 1500 : 6000, page_size),
+            .prefills = 1 + seed % 3,
+            .decoders = 1 + seed % 2};
+  pair.prefill.disable_overlap_schedule = pair.decode.disable_overlap_schedule = seed % 5 == 0;
+  if (seed % 4 == 2) pair.decode.disaggregation.num_reserved_decode_tokens = 0;  // retracted as they enter
+  if (seed % 6 == 5) pair.decode.max_running_requests = 1;                       // KV is there, and no place
+  if (seed >= 36) draft(pair);
+  return pair;
+}
+
 Workload random_workload(std::uint64_t seed, std::size_t requests, std::uint32_t answer) {
   std::mt19937_64 random(seed);
   Workload workload;
@@ -157,17 +171,8 @@ WorkloadRequest request(std::uint32_t prompt, std::uint32_t answer, double time 
 TEST(Disaggregation, EveryRequestIsServedOnce) {
   std::uint64_t retractions = 0, waits = 0;
   for (std::uint64_t seed = 0; seed < 48; ++seed) {
-    const bool drafts = seed >= 36;
-    const std::uint32_t page_size = seed % 3 == 0 ? 16 : 1;
-    Pair pair{.prefill = side(DisaggregationMode::kPrefill, 2500, page_size),
-              .decode = side(DisaggregationMode::kDecode, seed % 2 == 0 ? 1500 : 6000, page_size),
-              .prefills = 1 + seed % 3,
-              .decoders = 1 + seed % 2};
-    pair.prefill.disable_overlap_schedule = pair.decode.disable_overlap_schedule = seed % 5 == 0;
+    Pair pair = pair_of(seed);
     pair.decode.defers_steady_decode = seed % 4 != 1;
-    if (seed % 4 == 2) pair.decode.disaggregation.num_reserved_decode_tokens = 0;  // retracted as they enter
-    if (seed % 6 == 5) pair.decode.max_running_requests = 1;  // KV is there, and no place
-    if (drafts) draft(pair);
     const Workload workload = random_workload(seed, 150, seed % 4 == 0 ? 300 : 40);
     const Served served = serve(workload, pair);
     ASSERT_EQ(served.requests.size(), 150U) << seed;
@@ -202,7 +207,8 @@ TEST(Disaggregation, EveryRequestIsServedOnce) {
     EXPECT_EQ(input, served.report.total_input_tokens());
     EXPECT_EQ(output, served.report.total_output_tokens());
     EXPECT_EQ(steps, served.report.steps());
-    const proto::ForwardMode decodes = drafts ? proto::TARGET_VERIFY : proto::DECODE;
+    const proto::ForwardMode decodes =
+        pair.decode.speculation.enabled() ? proto::TARGET_VERIFY : proto::DECODE;
     for (const StepRecord& step : served.steps)
       EXPECT_EQ(step.forward_mode, step.replica < pair.prefills ? proto::EXTEND : decodes);
     EXPECT_EQ(serve(workload, pair).report.SerializeAsString(), served.report.SerializeAsString());
@@ -239,16 +245,8 @@ TEST(Disaggregation, DataParallelRanksOnEitherSide) {
 TEST(Disaggregation, DecodeServersThatKeepPrefixes) {
   std::uint64_t retractions = 0, sent = 0, sent_without = 0, evicted = 0;
   for (std::uint64_t seed = 0; seed < 48; ++seed) {
-    const std::uint32_t page_size = seed % 3 == 0 ? 16 : 1;
-    Pair pair{.prefill = side(DisaggregationMode::kPrefill, 2500, page_size),
-              .decode = side(DisaggregationMode::kDecode, seed % 2 == 0 ? 1500 : 6000, page_size),
-              .prefills = 1 + seed % 3,
-              .decoders = 1 + seed % 2};
-    pair.prefill.disable_overlap_schedule = pair.decode.disable_overlap_schedule = seed % 5 == 0;
-    if (seed % 4 == 2) pair.decode.disaggregation.num_reserved_decode_tokens = 0;
-    if (seed % 6 == 5) pair.decode.max_running_requests = 1;
+    Pair pair = pair_of(seed);
     if (seed % 7 == 6) pair.decode.data_parallel.size = 2;
-    if (seed >= 36) draft(pair);
     const Workload workload = random_workload(seed, 150, seed % 4 == 0 ? 300 : 40);
     for (const auto& [id, tokens] : serve(workload, pair).sent) sent_without += tokens;
     pair.decode.disable_radix_cache = false;
