@@ -12,6 +12,7 @@
 #include "scheduler/disaggregation/config.h"
 #include "scheduler/elastic/config.h"
 #include "scheduler/hicache/hicache_config.h"
+#include "scheduler/prefill_delayer.h"
 #include "scheduler/records.h"
 #include "scheduler/releases/sglang_release.h"
 #include "scheduler/router/router.h"
@@ -122,6 +123,7 @@ struct SchedulerConfig {
   double compile_decode_seconds = 0;
   double launch_queue = 0;  // launches that wait on the device before the host does; 0: any number
   SpeculationConfig speculation;
+  PrefillDelayerConfig prefill_delayer;
   DataParallelConfig data_parallel;  // the other options are those of one rank
   PipelineConfig pipeline;
   DisaggregationConfig disaggregation;

@@ -28,6 +28,8 @@ DataParallelGroup::DataParallelGroup(const SchedulerConfig& config, const Schedu
                                      const Scheduler::OnInterToken& on_inter_token)
     : config_(config),
       prefills_apart_(config.speculation.enabled() && config.data_parallel.size > 1),
+      delayer_(config.prefill_delayer, config.max_running_requests,
+               config.sglang_release.rules.prefill_delays_are_bounded),
       batches_(std::size_t{2} * config.pipeline.micro_batches()) {
   if (config_.data_parallel.size == 0) throw std::invalid_argument("DataParallelGroup: no rank");
   ranks_.resize(config_.data_parallel.size);
@@ -114,12 +116,31 @@ bool DataParallelGroup::cancel(std::uint64_t id, std::uint32_t micro_batch) {
                      [&](Rank& rank) { return rank.scheduler->cancel(id, micro_batch); });
 }
 
+// Whether the pass may begin prefills. Where nothing else is to be done SGLang's loop asks again and again,
+// in no time.
+bool DataParallelGroup::agree_on_prefill(double now, std::uint32_t micro_batch) {
+  bool idle = true;
+  bids_.clear();
+  for (Rank& rank : ranks_) {
+    bids_.push_back(rank.scheduler->bid_for_prefill(now, micro_batch));
+    idle = idle && rank.in_flight == 0 && rank.scheduler->num_running() == 0 && !rank.scheduler->may_decode();
+  }
+  bool allowed = delayer_.allows(bids_, now);
+  while (idle && !allowed) allowed = delayer_.allows(bids_, now);
+  return allowed;
+}
+
 LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now, std::uint32_t micro_batch) {
   LockstepBatch& batch = batches_[next_batch_];
   batch.micro_batch = micro_batch;
   bool any = false, prefills = false;
+  const bool delays =
+      config_.prefill_delayer.enabled && config_.disaggregation.mode != DisaggregationMode::kDecode;
+  const bool allowed = !delays || agree_on_prefill(now, micro_batch);
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    batch.of_rank[i] = ranks_[i].scheduler->begin_pass(now, micro_batch);
+    Scheduler& scheduler = *ranks_[i].scheduler;
+    batch.of_rank[i] =
+        delays ? scheduler.prefill_as_agreed(now, bids_[i], allowed) : scheduler.begin_pass(now, micro_batch);
     prefills = prefills || batch.of_rank[i] != nullptr;
   }
   const bool may_decode = !prefills_apart_ || !prefills;
@@ -133,7 +154,7 @@ LockstepBatch* DataParallelGroup::get_next_batch_to_run(double now, std::uint32_
     Rank& rank = ranks_[i];
     if (batch.of_rank[i] != nullptr) {
       ++rank.in_flight;
-    } else if (rank.in_flight == 0 && may_decode && !rank.scheduler->waiting_queue().empty()) {
+    } else if (rank.in_flight == 0 && may_decode && allowed && !rank.scheduler->waiting_queue().empty()) {
       // Others run, so this rank's scheduler never comes to SGLang's on_idle(); but a request that it will
       // never admit must not wait for the end of all others.
       rank.scheduler->on_idle(/*more_to_come=*/true);

@@ -133,7 +133,7 @@ class DataParallelGroup {
   void serialize(Archive& archive) {
     for (Rank& rank : ranks_) archive(rank);
     archive.owned(batches_);
-    archive(next_rank_, next_batch_);
+    archive(next_rank_, next_batch_, delayer_);
   }
 
  private:
@@ -153,12 +153,15 @@ class DataParallelGroup {
   };
 
   static Load load_of(const Rank& rank);
+  bool agree_on_prefill(double now, std::uint32_t micro_batch);
   std::size_t dispatch(std::uint64_t id);
   void synchronise(LockstepBatch& batch);
   void account(const LockstepBatch& batch);
 
   const SchedulerConfig config_;
   const bool prefills_apart_;
+  PrefillDelayer delayer_;
+  std::vector<PrefillBid> bids_;  // of the pass that is formed
   std::vector<Rank> ranks_;
   std::size_t next_rank_ = 0;                                                        // round robin
   std::unordered_map<std::uint64_t, std::pair<double, std::uint32_t>> early_pages_;  // time and prefix

@@ -35,7 +35,8 @@ PrefillAdder::PrefillAdder(KvPool& pool, const std::vector<Req*>& running, const
       mixed_decode_tokens_(options.mixed_decode_tokens),
       charges_((options.lists != nullptr ? *options.lists : own_lists_).charges),
       current_offset_(options.mixed_decode_tokens),
-      can_run_list_((options.lists != nullptr ? *options.lists : own_lists_).can_run) {
+      can_run_list_((options.lists != nullptr ? *options.lists : own_lists_).can_run),
+      admits_(options.admits) {
   charges_.clear();
   can_run_list_.clear();
   if (options.chunk_tokens) {
@@ -174,6 +175,7 @@ AddReqResult PrefillAdder::take(Req& req, std::int64_t extend_tokens, bool whole
 }
 
 AddReqResult PrefillAdder::add_one_req(Req& req) {
+  if (!rules_.prefill_delays_are_bounded && !may_admit()) return AddReqResult::kOther;
   if (!pool_.prefix_cache().keeps_prefixes() && req.source->sampling.ignore_eos)
     return add_one_req_ignore_eos(req);
   std::int64_t extend_tokens = std::int64_t{req.full_len()} - req.prefix_len;
@@ -202,16 +204,20 @@ AddReqResult PrefillAdder::add_one_req(Req& req) {
     const bool too_long = limit && input_tokens > *limit;
     const bool no_chunk = too_long && (*limit < pool_.page_size() || has_chunk_);
     if (rules_.loads_what_it_admits && no_chunk) return refuse(AddReqResult::kOther);
+    if (!may_admit()) return refuse(AddReqResult::kOther);
     load_back(req);
     extend_tokens = std::int64_t{req.full_len()} - req.prefix_len;
     input_tokens = ceil_paged(extend_tokens);
     if (may_cap && input_tokens >= rem_input_tokens_) return refuse(AddReqResult::kOther);
   }
-  if (!limit || input_tokens <= *limit) return take(req, extend_tokens, true);
+  const auto admit = [&](std::int64_t tokens, bool whole) {
+    return may_admit() ? take(req, tokens, whole) : refuse(AddReqResult::kOther);
+  };
+  if (!limit || input_tokens <= *limit) return admit(extend_tokens, true);
   // A chunk ends at the end of a page; the prefix does already.
   const std::int64_t chunk = *limit / pool_.page_size() * pool_.page_size();
   if (chunk <= 0 || has_chunk_) return refuse(AddReqResult::kOther);
-  return take(req, chunk, false);
+  return admit(chunk, false);
 }
 
 // What the device has lost of the prefix of `req` is loaded where it can be, and the lock goes with it.
@@ -276,6 +282,7 @@ AddReqResult PrefillAdder::add_one_req_ignore_eos(Req& req) {
   } else if (!runs_to_end(req, paged_input)) {
     return AddReqResult::kNoToken;
   }
+  if (!may_admit()) return AddReqResult::kOther;
   // Nothing will be found by its pages, so chunks need not end with one.
   if (!rem_chunk_tokens_ || extend_tokens <= *rem_chunk_tokens_) return take(req, extend_tokens, true);
   if (*rem_chunk_tokens_ <= 0 || has_chunk_) return AddReqResult::kOther;

@@ -75,6 +75,7 @@ class PrefillAdder {
     const SteadyDecode* steady = nullptr;       // of the running requests, where it counts their passes
     std::span<Req* const> finished = {};        // of the running requests, with `steady`
     Lists* lists = nullptr;                     // null: its own
+    bool admits = true;                         // false: none that is not under way (prefill_delayer.h)
   };
 
   // `running` may lose requests to preemption between two calls; all arguments must outlive the adder.
@@ -106,6 +107,8 @@ class PrefillAdder {
   }
 
   const std::vector<Req*>& can_run_list() const { return can_run_list_; }
+  // Whether a request came as far as being admitted, if it may be: SGLang's negotiate_should_allow_prefill().
+  bool asked() const { return asked_; }
 
  private:
   // The budget of the window pool, where there is one.
@@ -124,6 +127,10 @@ class PrefillAdder {
   std::int64_t cur_rem_tokens() const;
   std::int64_t held_tokens() const;
   std::int64_t ceil_paged(std::int64_t tokens) const;
+  bool may_admit() {
+    asked_ = true;
+    return admits_;
+  }
   void charge(std::int64_t extend_tokens, std::int64_t max_new_tokens);
   AddReqResult take(Req& req, std::int64_t extend_tokens, bool whole);
   void load_back(Req& req);
@@ -148,6 +155,8 @@ class PrefillAdder {
   std::int64_t current_offset_;
   std::int64_t swa_offset_ = 0;
   std::vector<Req*>& can_run_list_;
+  const bool admits_;
+  bool asked_ = false;
   bool has_chunk_ = false;  // a request that this batch does not finish; SGLang keeps track of one
   // (tokens left, tokens occupied) of what runs and was tried, where the cache keeps no prefixes.
   std::optional<std::vector<std::pair<double, std::int64_t>>> req_states_;

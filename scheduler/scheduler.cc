@@ -177,13 +177,14 @@ void Scheduler::select(std::uint32_t micro_batch) {
   selected_ = micro_batch;
 }
 
-ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
+// Whether it may prefill.
+bool Scheduler::open_pass(double now, std::uint32_t micro_batch) {
   pass_time_ = now;
   if (pool_.hicache() != nullptr) pool_.hicache()->set_time(now);
   select(micro_batch);
   if (decodes_only()) {
     process_decode_queue();
-    return nullptr;
+    return false;
   }
   if (prefills_only()) {
     pop_bootstrapped();
@@ -192,8 +193,12 @@ ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
     merge_last_extend();
   }
   if (rules_.finished_leave_before_admission && filter_running()) running_.batch_is_full = false;
-  // Prefill first, as SGLang: decoding goes on when no prefill can be formed.
-  return get_new_batch_prefill(now);
+  return true;
+}
+
+// Prefill first, as SGLang: decoding goes on when no prefill can be formed.
+ScheduleBatch* Scheduler::begin_pass(double now, std::uint32_t micro_batch) {
+  return open_pass(now, micro_batch) ? get_new_batch_prefill(now) : nullptr;
 }
 
 ScheduleBatch* Scheduler::end_pass(ScheduleBatch* prefill, bool may_decode) {

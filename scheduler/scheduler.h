@@ -103,6 +103,10 @@ class Scheduler {
   // process_batch_result(). At most two are out at a time; with pipeline stages, one of each micro-batch.
   ScheduleBatch* begin_pass(double now, std::uint32_t micro_batch);
   ScheduleBatch* end_pass(ScheduleBatch* prefill, bool may_decode);
+  // begin_pass() in two halves, where ranks agree whether to prefill (prefill_delayer.h): what this one says,
+  // and what it does when it knows.
+  PrefillBid bid_for_prefill(double now, std::uint32_t micro_batch);
+  ScheduleBatch* prefill_as_agreed(double now, const PrefillBid& bid, bool allowed);
   // Moves the metadata of `batch` (deltas since the batch before) into `message`.
   void write_forward_batch(const ScheduleBatch& batch, proto::ForwardBatch& message);
   // The same of a pass in which only other data-parallel ranks have something to run.
@@ -145,6 +149,8 @@ class Scheduler {
   std::size_t num_waiting() const;
   RoutedReplicas::Load waiting() const;
   std::size_t num_running() const { return active_; }
+  // Whether the running batch names any, perhaps only such as have ended.
+  bool may_decode() const { return !running_.reqs.empty(); }
   // Tokens that the answers of the batch's decoding requests have, before process_batch_result().
   std::uint64_t answered_tokens(const ScheduleBatch& batch) const;
   const KvPool& pool() const { return pool_; }
@@ -174,7 +180,7 @@ class Scheduler {
             preempted_, chunked_req_);
     archive.owned(batches_);
     archive(last_batch_, formed_last_, pass_time_, active_, running_, running_may_have_finished_,
-            running_may_finish_, queue_entries_, next_batch_, selected_);
+            running_may_finish_, queue_entries_, next_batch_, selected_, prefill_sizes_);
     for (MicroBatch& micro_batch : put_away_) archive(micro_batch);
     archive(next_output_base_, retractions_, retracted_input_tokens_, retracted_output_tokens_,
             accept_histogram_, gap_, gap_count_, idle_retried_);
@@ -212,6 +218,7 @@ class Scheduler {
   bool preempts() const;
   bool preempt_to_schedule(const Req& req, PrefillAdder& adder);
   void return_preempted(bool admitted);
+  bool open_pass(double now, std::uint32_t micro_batch);
   ScheduleBatch* get_new_batch_prefill(double now);
   void admit_waiting(PrefillAdder& adder);
   void free_behind_chunks(const std::vector<Req*>& admitted);
@@ -304,6 +311,10 @@ class Scheduler {
   bool running_may_finish_ = false;  // by length, with the token in flight
   std::uint64_t queue_entries_ = 0;
   double pass_time_ = 0;  // when the pass that is formed was begun
+  // Of the pass that is formed: whether requests may be admitted, whether one asked to be, and whether the
+  // queue is in its order.
+  bool admits_ = true, asked_ = false, sorted_ = false;
+  PrefillSizes prefill_sizes_;
   Req* chunked_req_ = nullptr;
   ScheduleBatch* last_batch_ = nullptr;
   std::vector<ScheduleBatch> batches_;  // two of each micro-batch

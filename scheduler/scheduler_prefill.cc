@@ -1,5 +1,6 @@
 // Scheduler: which requests are admitted, on which pages, and what a pass that prefills is made of.
 #include <algorithm>
+#include <utility>
 
 #include "scheduler/scheduler.h"
 
@@ -49,7 +50,7 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
     running_.batch_is_full = true;
     return nullptr;
   }
-  policy_.calc_priority(waiting_.all());
+  if (!std::exchange(sorted_, false)) policy_.calc_priority(waiting_.all());
 
   const bool mixed = config_.enable_mixed_chunk && config_.chunked_prefill_size > 0;
   PrefillAdder::Options options;
@@ -60,12 +61,14 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   options.steady = steady_.active() ? &steady_ : nullptr;
   options.finished = ended_running_;
   options.lists = &adder_lists_;
+  options.admits = admits_;
   PrefillAdder adder(pool_, running_.reqs, options, rules_);
   if (chunked_req_ != nullptr) {
     chunked_req_->prefix_len = chunked_req_->fill_len();
     if (!adder.add_chunked_req(*chunked_req_)) chunked_req_->extend_len = 0;
   }
   admit_waiting(adder);
+  asked_ = adder.asked();
   if (adder.can_run_list().empty()) {
     return_preempted(/*admitted=*/false);
     return nullptr;
@@ -80,6 +83,54 @@ ScheduleBatch* Scheduler::get_new_batch_prefill(double now) {
   }
   if (mixed) mix_with_running(batch);
   return &batch;
+}
+
+// A chunk goes on whatever is agreed. Else admission is tried up to where a request asks, which changes
+// nothing but the order of the queue.
+PrefillBid Scheduler::bid_for_prefill(double now, std::uint32_t micro_batch) {
+  asked_ = false;
+  if (open_pass(now, micro_batch)) {
+    if (chunked_req_ == nullptr) {
+      admits_ = false;
+      get_new_batch_prefill(now);
+      admits_ = true;
+      sorted_ = asked_;
+    } else if (rules_.prefill_delays_are_bounded) {
+      asked_ = true;
+    } else {  // a request beside it
+      const bool opens = pool_.has_windows() || (running_.reqs.empty() && rules_.empty_batch_is_never_full);
+      asked_ = !waiting_.empty() && (opens || !running_.batch_is_full) && num_allocatable_reqs(0) > 1;
+    }
+  }
+  PrefillBid bid;
+  if (!asked_) return bid;
+  bid.asked = true;
+  for (const kvcache::Pool pool : {kvcache::kKvPool, kvcache::kWindowPool, kvcache::kStatePool})
+    bid.token_usage = std::max(bid.token_usage, pool_.use(pool).usage());
+  bid.running = running_.reqs.size();
+  bid.waiting = waiting_.size();
+  bid.max_prefill_bs = prefill_sizes_.largest();
+  return bid;
+}
+
+ScheduleBatch* Scheduler::prefill_as_agreed(double now, const PrefillBid& bid, bool allowed) {
+  ScheduleBatch* batch = nullptr;
+  if (chunked_req_ != nullptr || (bid.asked && allowed)) {
+    admits_ = allowed;
+    batch = get_new_batch_prefill(now);
+    admits_ = true;
+  }
+  sorted_ = false;
+  if (!rules_.prefill_delays_are_bounded) {
+    prefill_sizes_.add_to_all(batch != nullptr ? batch->num_extend : 0);
+  } else if (batch != nullptr) {
+    prefill_sizes_.add_to_recent(batch->reqs.size());
+  } else if (bid.asked) {
+    const std::size_t most = config_.max_running_requests;
+    const std::size_t free = most > bid.running ? most - bid.running : 1;
+    prefill_sizes_.add_to_recent(std::min(std::max<std::size_t>(bid.waiting, 1), free));
+  }
+  return batch;
 }
 
 void Scheduler::admit_waiting(PrefillAdder& adder) {

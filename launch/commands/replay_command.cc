@@ -51,6 +51,7 @@ void check_recorded(const ReplayArgs& args) {
       {"--chunked-prefill-size", server.chunked_prefill_size.has_value()},
       {"--enable-mixed-chunk", server.enable_mixed_chunk},
       {"--scheduler-recv-interval", server.scheduler_recv_interval != usual.scheduler_recv_interval},
+      {"--enable-prefill-delayer", server.prefill_delayer.enabled},
       {"--schedule-policy", server.schedule_policy != usual.schedule_policy},
       {"--schedule-conservativeness", server.schedule_conservativeness != usual.schedule_conservativeness},
       {"--sglang-version", server.sglang_release != usual.sglang_release},

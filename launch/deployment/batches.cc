@@ -125,6 +125,14 @@ Batches resolve_batches(const ServerArgs& args, const proto::HardwareProfile& ha
   if (args.scheduler_recv_interval > 1 && layout.dp_size > 1)
     throw_user_error("--scheduler-recv-interval {}: is not for data-parallel attention; leave it out",
                      args.scheduler_recv_interval);
+  if (args.prefill_delayer.enabled) {
+    if (!switches.overlap)
+      throw_user_error("--enable-prefill-delayer: needs overlap scheduling; leave it out");
+    if (args.parallel.pp_size > 1 || (args.priority.enable_scheduling && !args.priority.disable_preemption))
+      throw_user_error(
+          "--enable-prefill-delayer: is not simulated with pipeline stages or requests that preempt others; "
+          "leave it out");
+  }
   Batches out;
   out.switches = switches;
   apply_dual_chunks(model, page_size, out);
@@ -149,6 +157,7 @@ scheduler::SchedulerConfig with_batches(scheduler::SchedulerConfig config, const
   config.retraction_policy = args.retraction_policy;
   config.radix_eviction_policy = args.radix_eviction_policy;
   config.recv_interval = args.scheduler_recv_interval;
+  config.prefill_delayer = args.prefill_delayer;
   config.chunked_prefill_size = batches.chunk;
   config.schedule_conservativeness = batches.schedule_conservativeness;
   config.data_parallel = batches.data_parallel;
@@ -161,6 +170,7 @@ void write_batches(const scheduler::SchedulerConfig& config, Rows& rows) {
       config.chunked_prefill_size == 0 ? "-1" : std::to_string(config.chunked_prefill_size);
   rows["enable_mixed_chunk"] = on_off(config.enable_mixed_chunk);
   if (config.recv_interval > 1) rows["scheduler_recv_interval"] = std::to_string(config.recv_interval);
+  if (config.prefill_delayer.enabled) rows["enable_prefill_delayer"] = "true";
   rows["schedule_policy"] = to_string(config.schedule_policy);
   rows["sglang_version"] = config.sglang_release.name;
   rows["enable_priority_scheduling"] = on_off(config.priority.enable_scheduling);

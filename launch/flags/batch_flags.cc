@@ -83,6 +83,22 @@ void declare_batches(FlagSet& flags, BatchArgs& args) {
   flags.add_value("--scheduler-recv-interval", "N",
                   "decode passes from one look at what has come to the next (default 1)",
                   count(args.scheduler_recv_interval, 1));
+  scheduler::PrefillDelayerConfig& delayer = args.prefill_delayer;
+  flags.add_switch("--enable-prefill-delayer",
+                   "prefills wait until all data-parallel ranks have one, and until a large one fits",
+                   delayer.enabled);
+  flags.add_value("--prefill-delayer-max-delay-passes", "N", "passes that they wait at most (default 30)",
+                  count(delayer.max_delay_passes, 1));
+  flags.add_value("--prefill-delayer-token-usage-low-watermark", "SHARE",
+                  "of a pool that is less full they do not wait",
+                  real(delayer.token_usage_low_watermark, 0, true, 1, true));
+  flags.add_value("--prefill-delayer-queue-min-ratio", "RATIO",
+                  "they wait for so many requests of those that run, too",
+                  real(delayer.queue_min_ratio, 0, true, 1000, true));
+  flags.add_value("--prefill-delayer-max-delay-ms", "MS", "and for so long at most (default 5000)",
+                  [&delayer](std::string_view flag, const std::string& value) {
+                    delayer.max_delay_seconds = 1e-3 * parse_real(flag, value, 0, true, 1e9, true);
+                  });
 }
 
 void declare_schedule(FlagSet& flags, BatchArgs& args) {
@@ -168,6 +184,9 @@ void check_batches(const BatchArgs& args) {
         {"--disable-priority-preemption", args.priority.disable_preemption},
         {"--default-priority-value", args.priority.default_value.has_value()}})
     if (given && !enabled) throw_user_error("{}: has no effect without --enable-priority-scheduling", flag);
+  const scheduler::PrefillDelayerConfig& delayer = args.prefill_delayer;
+  if (!delayer.enabled && delayer != scheduler::PrefillDelayerConfig{})
+    throw_user_error("--prefill-delayer-*: has no effect without --enable-prefill-delayer");
   if (!args.cuda_graph_bs.empty() && args.cuda_graph_max_bs &&
       args.cuda_graph_bs.back() != *args.cuda_graph_max_bs)
     throw_user_error("--cuda-graph-max-bs {}: contradicts --cuda-graph-bs, whose largest size is {}",

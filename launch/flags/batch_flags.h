@@ -17,6 +17,7 @@ struct BatchArgs {
   std::optional<std::int64_t> chunked_prefill_size;  // -1: no chunks
   bool enable_mixed_chunk = false;
   std::uint32_t scheduler_recv_interval = 1;
+  scheduler::PrefillDelayerConfig prefill_delayer;
   scheduler::SchedulePolicy schedule_policy = scheduler::SchedulePolicy::kFcfs;
   scheduler::SglangRelease sglang_release = scheduler::default_release();
   double schedule_conservativeness = 1.0;

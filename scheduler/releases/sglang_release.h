@@ -29,6 +29,9 @@ struct ReleaseRules {
   bool full_needs_requests = false;
   // An empty running batch opens admission again.
   bool empty_batch_is_never_full = false;
+  // --enable-prefill-delayer: ranks that all ask wait for --prefill-delayer-max-delay-passes at most, who has
+  // no room does not ask, and prefills are compared with the largest of the last 16 that were tried.
+  bool prefill_delays_are_bounded = false;
   // lpm sorts by the match without the last token, which is computed in any case.
   bool lpm_sorts_by_usable_match = false;
 

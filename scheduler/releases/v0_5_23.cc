@@ -13,6 +13,7 @@ SglangRelease v0_5_23() {
   rules.prefix_lock_precedes_input_cap = true;      // managers/schedule_policy.py:1434
   rules.full_needs_requests = true;                 // managers/scheduler.py:4280
   rules.empty_batch_is_never_full = true;           // managers/scheduler.py:4093
+  rules.prefill_delays_are_bounded = true;          // managers/prefill_delayer.py:29, 289
   rules.finished_leave_before_admission = true;     // managers/scheduler.py:3963
   rules.skip_finishing_decode = true;               // managers/scheduler.py:2063, 4444
   rules.mixed_step_checks_memory = true;            // managers/scheduler.py:4384

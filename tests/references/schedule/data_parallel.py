@@ -63,6 +63,10 @@ def make_scheduler(config, workload, inner_clock, args, lockstep, rank, size):
             super().__init__(config, workload, SharedClock(inner_clock, lockstep, rank), args)
             self.require_mlp_sync = True
             self.arrived = 0
+            if config["delayer"]:
+                self.prefill_delayer = make_delayer(self, args, config["delayer"], size)
+                self.prefill_delayer._gather_info = lambda **info: torch.tensor(
+                    lockstep.exchange(rank, [int(value) for value in info.values()]))
 
         def _receive(self, index):  # round robin
             if index % size == rank:
@@ -85,7 +89,7 @@ def make_scheduler(config, workload, inner_clock, args, lockstep, rank, size):
             if not waiting and self._may_send():
                 self.now = max(self.now, self._next_time())
                 return
-            if self.idle_passes < 3:
+            if self.idle_passes < (3 + config["delayer"].get("max-delay-passes", 0) if waiting else 3):
                 return
             if self._may_send():
                 self.now = max(self.now, self._next_time())
@@ -119,6 +123,29 @@ def make_scheduler(config, workload, inner_clock, args, lockstep, rank, size):
 
     dp_attn.MLPSyncBatchInfo.all_gather = all_gather  # its group is the threads
     return Rank()
+
+
+def make_delayer(scheduler, args, flags, size):
+    """What Scheduler.init_schedule_policy makes, on the clock of the simulation."""
+    import stand_ins
+    from sglang.srt.managers import prefill_delayer
+
+    prefill_delayer.time = stand_ins.Nothing(perf_counter=lambda: scheduler.now)
+    for name, value in (("enable_dp_attention", True), ("prefill_delayer_queue_min_ratio", flags.get("queue-min-ratio")),
+                        ("prefill_delayer_max_delay_ms", flags.get("max-delay-ms"))):
+        object.__setattr__(args, name, value)
+    return prefill_delayer.PrefillDelayer(
+        dp_size=size, attn_tp_size=1, cpu_group=None, server_args=args, max_delay_passes=flags["max-delay-passes"],
+        token_usage_low_watermark=flags.get("token-usage-low-watermark"))
+
+
+def delayer_flags(rng):
+    flags = {"max-delay-passes": rng.choice((1, 2, 5, 30))}
+    for name, values in (("token-usage-low-watermark", (0.1, 0.4)), ("queue-min-ratio", (0.3, 0.6, 1.0)),
+                         ("max-delay-ms", (5, 50))):
+        if rng.random() < 0.4:
+            flags[name] = rng.choice(values)
+    return flags
 
 
 def bucket_of(can_run, requests):
@@ -192,6 +219,8 @@ def tpsim_batches(data):
 
 def run_tpsim(binary, config, requests, release, size):
     flags = tpsim_run._flags(config, release)
+    delayer = [f"--prefill-delayer-{name}={value}" for name, value in config["delayer"].items()]
+    delayer += ["--enable-prefill-delayer"] if delayer else []
     with tempfile.TemporaryDirectory() as folder:
         trace, report, stream = (os.path.join(folder, n) for n in ("trace.jsonl", "report", "stream.pb"))
         with open(trace, "w") as out:
@@ -200,7 +229,7 @@ def run_tpsim(binary, config, requests, release, size):
             [binary, "run", "--model-path", "qwen3-8b", "--hardware", "h200-sxm", "--attention-backend", "fa3", "--tp",
              str(size), "--dp-size", str(size), "--enable-dp-attention", "--context-length", "40960", "--trace", trace,
              "--trace-format", "tpsim", "--report-dir", report, "--record-batches", stream, "--quiet",
-             "--check-invariants", "--cuda-graph-bs", *map(str, GRAPHS), *flags], capture_output=True, text=True)
+             "--check-invariants", "--cuda-graph-bs", *map(str, GRAPHS), *flags, *delayer], capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"tpsim: exit {done.returncode}: {done.stderr.strip()[-400:]}")
         rows = tpsim_run._rows(os.path.join(report, "steps.csv"))
@@ -211,8 +240,11 @@ def run_tpsim(binary, config, requests, release, size):
     return steps, ends, {int(r["id"]): r for r in finished}
 
 
-def compare(binary, seed, release):
+def compare(binary, seed, release, delays):
     config, requests = workloads.make(seed, "usual", release)
+    config["delayer"] = delayer_flags(random.Random(seed)) if delays else {}
+    if delays:
+        config["disable_overlap_schedule"] = False
     size = random.Random(seed).choice((2, 3, 4))
     size = 2 if size == 3 else size  # of Qwen3's 32 heads
     config.update(max_concurrency=0, enable_priority_scheduling=False, schedule_low_priority_values_first=False,
@@ -261,6 +293,7 @@ def main():
     parser.add_argument("tpsim", help="path of the tpsim binary")
     parser.add_argument("workloads", type=int, help="how many")
     parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--prefill-delayer", action="store_true", help="with --enable-prefill-delayer and its flags")
     compare_schedules.add_release_arguments(parser)
     args = parser.parse_args()
     if args.release != "0.5.12":
@@ -268,7 +301,7 @@ def main():
     compare_schedules.use_release(args)
     equal = skipped = 0
     for seed in range(args.first_seed, args.first_seed + args.workloads):
-        outcome = compare(args.tpsim, seed, args.release)
+        outcome = compare(args.tpsim, seed, args.release, args.prefill_delayer)
         equal += outcome.startswith("equal")
         skipped += outcome.startswith("skipped")
         print(f"seed {seed}: {outcome}", flush=True)

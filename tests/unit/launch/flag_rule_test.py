@@ -32,7 +32,7 @@ SHARED = {
     "batch.disable_radix_cache": "attention speculation", "batch.disable_overlap_schedule": "host speculation",
     "batch.sglang_release": "attention draft hicache images kernels memory model sides speculation states",
     "host.launch_queue": "resolve", "load.dataset_name": "images", "load.random_seed": "elastic parallel resolve router", "load.max_goodput_rate": "elastic",
-    "parallel.nnodes": "nodes", "parallel.pp_size": "hicache memory nodes router", "parallel.expert_distribution": "model", "parallel.load_balance": "batches router",
+    "parallel.nnodes": "nodes", "parallel.pp_size": "batches hicache memory nodes router", "parallel.expert_distribution": "model", "parallel.load_balance": "batches router",
     "speculation.algorithm": "batches images", "speculation.draft_attention_backend": "attention",
     "image.image_count": "load", "image.image_resolution": "load", "image.random_image_count": "load",
     "image.image_content": "load", "disaggregation.pd_disaggregation": "resolve router",

@@ -52,6 +52,8 @@ SchedulerConfig random_config(std::mt19937_64& random) {
   config.scheduler_step_seconds = 0.0005;
   config.check_invariants = true;
   config.data_parallel.load_balance = static_cast<LoadBalanceMethod>(random() % 3);
+  config.prefill_delayer.enabled = !config.disable_overlap_schedule && random() % 2 == 0;
+  if (random() % 2 == 0) config.prefill_delayer.queue_min_ratio = 0.5;
   return config;
 }
 
@@ -183,6 +185,7 @@ TEST(DataParallelGroup, OneBusyRankServesAsAloneDoes) {
     Workload alone = random_workload(random, 20);
     SchedulerConfig config = random_config(random);
     config.data_parallel.load_balance = LoadBalanceMethod::kRoundRobin;
+    config.prefill_delayer = {};  // for which they do wait
     FakeExecutor plain;
     plain.per_prefill_token = 0;
     RecordingObserver expected;

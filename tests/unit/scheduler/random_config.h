@@ -154,6 +154,8 @@ inline SchedulerConfig random_deployment(std::mt19937_64& random) {
     config.data_parallel.load_balance = static_cast<LoadBalanceMethod>(random() % 3);
   }
   config.recv_interval = random() % 4 == 0 ? static_cast<std::uint32_t>(2 + random() % 5) : 1;
+  const bool preempts = config.priority.enable_scheduling && !config.priority.disable_preemption;
+  config.prefill_delayer.enabled = config.pipeline.size == 1 && !preempts && random() % 4 == 0;
   // Whoever looks at the pools after every step makes the scheduler count them then; the others let it put
   // that off.
   config.check_invariants = random() % 2 == 0;
