@@ -103,9 +103,14 @@ KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selecti
 }
 
 // arg_groups/mamba_hook.py: without snapshots, which LFM2's states have none of (states.cc), the radix cache
-// takes pages of one token only. Other makers' backends have their pages after that was looked at.
+// takes pages of one token only. Other makers' backends have their pages after that was looked at; before
+// 0.5.16 trtllm_mha turned the radix cache off (choose_states).
 std::string state_pages_obstacle(const ServerArgs& args, const attention::Selection& selection,
-                                 const rank::ModelConfig& model, std::uint32_t page) {
+                                 const rank::ModelConfig& model, const BackendPair& pair,
+                                 std::uint32_t page) {
+  if (pair.prefill == "trtllm_mha" && !args.page_size &&
+      !args.sglang_release.rules.cached_states_refuse_trtllm_mha)
+    return "";
   const bool gpu = attention::kCudaGenerations.contains(selection.generation) ||
                    selection.generation == attention::GpuGeneration::kRocm;
   const bool kept = model.is_hybrid_linear() && model.linear.kind == rank::LinearKind::kShortConv &&
@@ -181,7 +186,7 @@ PairVerdict judge_pair(const ServerArgs& args, const BackendPair& pair, const st
   verdict.page_note = page.note;
   verdict.obstacle = attention::obstacle(request);
   if (verdict.obstacle.empty())
-    verdict.obstacle = state_pages_obstacle(args, selection, model, page.page_size);
+    verdict.obstacle = state_pages_obstacle(args, selection, model, pair, page.page_size);
   return verdict;
 }
 
@@ -235,7 +240,8 @@ AttentionChoice choose_attention(const ServerArgs& args, const BackendPair* comp
   attention::PageChoice page = attention::choose_page_size(request, args.page_size);
   choice.page_size = request.page_size = page.page_size;
   attention::check_combination(request);
-  if (const std::string pages = state_pages_obstacle(args, selection, model, page.page_size); !pages.empty())
+  if (const std::string pages = state_pages_obstacle(args, selection, model, choice.backends, page.page_size);
+      !pages.empty())
     throw UserError(pages);
   if (!kv.note.empty()) choice.notes.push_back(std::move(kv.note));
   if (!page.note.empty()) (page.changed ? choice.warnings : choice.notes).push_back(std::move(page.note));

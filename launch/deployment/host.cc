@@ -59,9 +59,8 @@ scheduler::SchedulerConfig host_options(const ServerArgs& args, const proto::Har
     config.compile_chunk_seconds = args.compile_seconds[1];
   }
   config.compile_decode_seconds = args.compile_decode_seconds.value_or(0);
-  config.sglang_release = args.sglang_release;
   // Numeric execution measures; the scheduler's own time is small against computing on the CPU.
-  set_scheduler_step(config, host, args.numeric() ? 0 : hardware.scheduler_step_seconds());
+  config.scheduler_step_seconds = args.numeric() ? 0 : hardware.scheduler_step_seconds();
   if (!args.numeric() && attention::kCudaGenerations.contains(generation_of(hardware)))
     config.launch_queue = host.launch_queue().launches();
   if (args.launch_queue) config.launch_queue = *args.launch_queue;

@@ -27,7 +27,7 @@ proto::HardwareProfile load_device(const ServerArgs& args);
 // The scheduler's options that say what the host takes; all others are the defaults.
 scheduler::SchedulerConfig host_options(const ServerArgs& args, const proto::HardwareProfile& hardware,
                                         const proto::HostProfile& host);
-// Those of them that depend on `seconds`, the scheduler_step_seconds of the device.
+// Those of them that depend on `seconds`, the scheduler_step_seconds of the device, and on the release.
 void set_scheduler_step(scheduler::SchedulerConfig& config, const proto::HostProfile& host, double seconds);
 
 // What a server that has compiled nothing before has met; none: it has met all sizes. `chunk`: of prefill,

@@ -49,7 +49,7 @@ SchedulerConfig random_config(std::mt19937_64& random) {
   config.schedule_conservativeness = random() % 2 == 0 ? 0.3 : 0.05;
   config.context_length = 4096;
   config.cuda_graph_bs = {1, 2, 4, 8, 12};
-  config.scheduler_step_seconds = 0.0005;
+  config.scheduler_step_seconds = config.decode_step_seconds = 0.0005;
   config.check_invariants = true;
   config.data_parallel.load_balance = static_cast<LoadBalanceMethod>(random() % 3);
   config.prefill_delayer.enabled = !config.disable_overlap_schedule && random() % 2 == 0;

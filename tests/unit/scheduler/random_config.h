@@ -29,7 +29,7 @@ inline SchedulerConfig random_config(std::mt19937_64& random) {
   config.disable_overlap_schedule = random() % 2 == 0;
   config.schedule_conservativeness = random() % 2 == 0 ? 1.0 : 0.05;
   config.context_length = static_cast<std::uint32_t>(config.max_total_num_tokens);
-  config.scheduler_step_seconds = 0.001;
+  config.scheduler_step_seconds = config.decode_step_seconds = 0.001;
   config.check_invariants = true;
   return config;
 }

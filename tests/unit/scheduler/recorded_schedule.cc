@@ -181,7 +181,7 @@ void read_deployment(Words& words, RecordedSchedule& schedule) {
   }
   if (words.next_is("speculation")) read_speculation(words, config);
   config.context_length = 131072;
-  config.scheduler_step_seconds = kRecordedSchedulerStep;
+  config.scheduler_step_seconds = config.decode_step_seconds = kRecordedSchedulerStep;
   config.check_invariants = true;
 }
 
