@@ -138,6 +138,8 @@ struct BackendRow {
   FreshDecode fresh_decode = FreshDecode::kNone;
   // SGLang 0.5.23 decodes Qwen3-VL with it on a large Hopper GPU, for which it was profiled.
   bool decodes_profiled_qwen3_vl = false;
+  // Chosen beside states that are cached without snapshots, it turned the radix cache off before 0.5.16.
+  bool uncaches_states = false;
   // Of its calibration in reports: whether it says that planning a pass has a price that was not measured,
   // and constants of the host in its price ("attention.NAME.CONSTANT"): of either half, and of decode.
   bool plan_price_assumed = true;

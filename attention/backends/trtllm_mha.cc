@@ -136,6 +136,7 @@ extern const BackendDescription trtllm_mha = {
             .linear_layers = true,
             .draft_extend_graphs = DraftExtendGraphs::kSinceFlashInfer,
             .refuses_trees = true,
+            .uncaches_states = true,
             .no_fp8_prefill = {GpuGeneration::kBlackwellSm120},
             .block_sparse_pages = {16, 32, 64, 128},
             .plan_kernels = 2,

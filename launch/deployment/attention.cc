@@ -104,12 +104,12 @@ KvFormatChoice choose_kv_format(const ServerArgs& args, const attention::Selecti
 
 // arg_groups/mamba_hook.py: without snapshots, which LFM2's states have none of (states.cc), the radix cache
 // takes pages of one token only. Other makers' backends have their pages after that was looked at; before
-// 0.5.16 trtllm_mha turned the radix cache off (choose_states).
+// 0.5.16 one of SGLang's own turned the radix cache off (choose_states).
 std::string state_pages_obstacle(const ServerArgs& args, const attention::Selection& selection,
                                  const rank::ModelConfig& model, const BackendPair& pair,
                                  std::uint32_t page) {
-  if (pair.prefill == "trtllm_mha" && !args.page_size &&
-      !args.sglang_release.rules.cached_states_refuse_trtllm_mha)
+  if (!args.page_size && !args.sglang_release.rules.cached_states_refuse_backends &&
+      attention::find_backend(pair.prefill, "--attention-backend").row.uncaches_states)
     return "";
   const bool gpu = attention::kCudaGenerations.contains(selection.generation) ||
                    selection.generation == attention::GpuGeneration::kRocm;

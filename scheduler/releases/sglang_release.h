@@ -202,8 +202,9 @@ struct ReleaseRules {
   bool deepseek_routes_in_fp32 = false;
   // Without them speculation is refused beside cached states; before, the radix cache was turned off.
   bool cached_states_refuse_speculation = false;
-  // trtllm_mha is refused beside states cached without snapshots; before, the radix cache was turned off.
-  bool cached_states_refuse_trtllm_mha = false;
+  // A backend without pages of one token (attention::BackendRow::uncaches_states) is refused beside states
+  // cached without snapshots; before, the radix cache was turned off.
+  bool cached_states_refuse_backends = false;
   // Classes whose cached states turn overlap scheduling off
   // (rank::ArchitectureFacts::overlaps_beside_states).
   std::uint8_t serial_states = 0;

@@ -8,7 +8,7 @@ SglangRelease v0_5_16() {
   release.rules.captures_qwen3_5_prefills = true;         // configs/model_config.py:1785
   release.rules.deepseek_routes_in_fp32 = true;           // models/deepseek_v2.py:533
   release.rules.deepseek_v3_prefill_may_be_eager = true;  // server_args.py:3830
-  release.rules.cached_states_refuse_trtllm_mha = true;   // server_args.py:4827
+  release.rules.cached_states_refuse_backends = true;     // server_args.py:4827
   release.rules.second_streams = 2;                       // models/bailing_moe_linear.py:343
   return release;
 }
