@@ -30,9 +30,6 @@ constexpr double kTextStream = 63e-6;
 // (0.5.6, AIConfigurator's rows): answers of 2,000 tokens take 1.4 times as long a token as those of 1,000.
 constexpr double kCopiedToken = 20e-9;
 
-// scheduler_step_seconds of the machines that HostProfile's seconds are of.
-constexpr double kMeasuredStep = 1e-3;
-
 }  // namespace
 
 proto::HardwareProfile load_device(const ServerArgs& args) {
@@ -67,12 +64,14 @@ scheduler::SchedulerConfig host_options(const ServerArgs& args, const proto::Har
   return config;
 }
 
-void set_scheduler_step(scheduler::SchedulerConfig& config, const proto::HostProfile& host, double seconds) {
+void set_scheduler_step(scheduler::SchedulerConfig& config, const proto::HostProfile& host,
+                        const proto::HardwareProfile& device, double seconds) {
   config.scheduler_step_seconds = seconds;
   config.forming_extend_seconds = host.forming().extend_steps() * seconds;
-  config.decode_step_seconds = config.sglang_release.rules.decode_steps * seconds;
   // Without overlap each request adds this to a decode; beside it the host's part of one is as much longer.
-  config.decode_request_seconds = host.serial().request_seconds() * seconds / kMeasuredStep;
+  const double pace = rank::host_pace(device.kernel_launch_seconds());
+  config.decode_step_seconds = config.sglang_release.rules.decode_steps * seconds;
+  config.decode_request_seconds = seconds > 0 ? host.serial().request_seconds() * pace : 0;
 }
 
 std::optional<rank::FreshKernelRules> fresh_kernels(const ServerArgs& args, const rank::ModelConfig& model,

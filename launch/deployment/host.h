@@ -28,7 +28,8 @@ proto::HardwareProfile load_device(const ServerArgs& args);
 scheduler::SchedulerConfig host_options(const ServerArgs& args, const proto::HardwareProfile& hardware,
                                         const proto::HostProfile& host);
 // Those of them that depend on `seconds`, the scheduler_step_seconds of the device, and on the release.
-void set_scheduler_step(scheduler::SchedulerConfig& config, const proto::HostProfile& host, double seconds);
+void set_scheduler_step(scheduler::SchedulerConfig& config, const proto::HostProfile& host,
+                        const proto::HardwareProfile& device, double seconds);
 
 // What a server that has compiled nothing before has met; none: it has met all sizes. `chunk`: of prefill,
 // tokens; `captured`: batch sizes.
