@@ -106,7 +106,7 @@ function replicas(d) {
     switchOf(byId("which"), [[-1, "all"], ...d.replicas.map((_, i) => [i, `${i}`])], -1, n => { replica = n; samples = []; look(); });
   }
   byId("replicas").replaceChildren(within(element("tr"), ...names.map((t, k) => element("th", t, k ? "" : "text"))),
-    ...d.replicas.map((r, i) => within(element("tr"), element("td", `${i}: ${r.model === d.description.model ? "" : `${r.model}, `}${r.hardware}`, "text"), ...[count(r.accepted), count(r.finished), count(r.running), count(r.waiting),
+    ...d.replicas.map((r, i) => within(element("tr"), element("td", `${i}: ${r.model && r.model !== d.description.model ? `${r.model}, ` : ""}${r.hardware}`, "text"), ...[count(r.accepted), count(r.finished), count(r.running), count(r.waiting),
       r.kv_pool ? percent(r.kv_used / r.kv_pool) : "–", r.prompt_tokens ? percent(r.cached_tokens / r.prompt_tokens) : "–", count(r.gen_throughput), percent(Math.min(1, r.utilization))].map(t => element("td", t)))));
 }
 let configured = "";

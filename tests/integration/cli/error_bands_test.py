@@ -71,23 +71,23 @@ class ErrorBands(Asked):
         self.assertGreater(self.width(*words, "gh200"), self.width(*words, "h200-sxm"))
 
     def test_kernels_alone_are_not_calibrated_and_bands_are_wide(self):
-        # Kernels of the H200 were measured, no server of Mixtral on it was.
+        # Kernels of the H200 were measured, no server of Starcoder2 on it was.
         words = ["run", *CLOSED, "--hardware", "h200-sxm", "--tp", "2", "--model-path"]
-        report, said = self.asked(*words, "mixtral-8x7b")
-        self.assertIn("no server of this family on this GPU was measured: Mixtral on h200-sxm", said.splitlines()[0])
+        report, said = self.asked(*words, "starcoder2-15b")
+        self.assertIn("no server of this family on this GPU was measured: Starcoder2 on h200-sxm", said.splitlines()[0])
         status = {row["operator_class"]: row["status"] for row in report["calibration"]}
         self.assertEqual((status["gemm"], status["attention.fa3.decode"]), ("kernels", "kernels"))
         self.assertEqual(status["kernel_launch_seconds"], "calibrated")
         # 1.18 times; families that were left out lie in such bands (error_bands_test.cc, tpsim validate).
-        self.assertGreater(self.width(*words, "mixtral-8x7b"), 1.1 * self.width(*words, "llama-3.1-8b"))
+        self.assertGreater(self.width(*words, "starcoder2-15b"), 1.1 * self.width(*words, "llama-3.1-8b"))
         with open(os.path.join(self.folder, "out", "report.html"), encoding="utf-8") as page:
             self.assertIn("no_server", page.read())
 
     def test_a_comparison_says_it_first(self):
-        _, said = self.asked("compare", "--model-path", "mixtral-8x7b", *CLOSED, "--hardware", "h200-sxm", "--tp", "2",
+        _, said = self.asked("compare", "--model-path", "starcoder2-15b", *CLOSED, "--hardware", "h200-sxm", "--tp", "2",
                              "--attention-backends", "fa3,triton")
         self.assertEqual(said.splitlines()[0],
-                         "Not measured: no server of this family on this GPU was measured: Mixtral on h200-sxm")
+                         "Not measured: no server of this family on this GPU was measured: Starcoder2 on h200-sxm")
 
     def test_shapes_beyond_the_measured_are_said(self):
         # Prompts of 100,000 tokens; those of the tables end at 16,384.
