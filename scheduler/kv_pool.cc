@@ -258,6 +258,7 @@ void KvPool::cache_unfinished(Req& req, bool chunked) {
 
 bool KvPool::pre_alloc(Req& req, std::uint32_t tokens) {
   const std::uint32_t pages = ceil_div(tokens, page_size_) - req.prefix_len / page_size_;
+  // What is short in every release (disaggregation/decode.py of 0.5.12, too), and not by evict_for()'s rule.
   if (const std::uint64_t available = available_size(); available < std::uint64_t{pages} * page_size_) {
     cache_->evict(kvcache::kKvPool, std::uint64_t{pages} * page_size_ - available);
     evicted_tokens_ += available_size() - available;

@@ -39,7 +39,8 @@ std::string bytes_of(const google::protobuf::Message& message) {
 
 void Deployment::price_by(const proto::HardwareProfile& profile) {
   hardware = profile;
-  set_scheduler_step(scheduler, host, profile, profile.scheduler_step_seconds());
+  scheduler.scheduler_step_seconds = profile.scheduler_step_seconds();
+  derive_host_steps(scheduler, host, profile);
   if (!disaggregation.decode_side || disaggregation.decode_side->hardware.name() != profile.name()) return;
   auto decode = std::make_shared<Deployment>(*disaggregation.decode_side);
   decode->price_by(profile);

@@ -64,9 +64,9 @@ scheduler::SchedulerConfig host_options(const ServerArgs& args, const proto::Har
   return config;
 }
 
-void set_scheduler_step(scheduler::SchedulerConfig& config, const proto::HostProfile& host,
-                        const proto::HardwareProfile& device, double seconds) {
-  config.scheduler_step_seconds = seconds;
+void derive_host_steps(scheduler::SchedulerConfig& config, const proto::HostProfile& host,
+                       const proto::HardwareProfile& device) {
+  const double seconds = config.scheduler_step_seconds;
   config.forming_extend_seconds = host.forming().extend_steps() * seconds;
   // Without overlap each request adds this to a decode; beside it the host's part of one is as much longer.
   const double pace = rank::host_pace(device.kernel_launch_seconds());

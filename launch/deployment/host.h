@@ -24,12 +24,13 @@ namespace tpsim::launch {
 // --hardware as its host launches kernels.
 proto::HardwareProfile load_device(const ServerArgs& args);
 
-// The scheduler's options that say what the host takes; all others are the defaults.
+// The scheduler's options that say what the host takes, but for derive_host_steps(); all others are the
+// defaults.
 scheduler::SchedulerConfig host_options(const ServerArgs& args, const proto::HardwareProfile& hardware,
                                         const proto::HostProfile& host);
-// Those of them that depend on `seconds`, the scheduler_step_seconds of the device, and on the release.
-void set_scheduler_step(scheduler::SchedulerConfig& config, const proto::HostProfile& host,
-                        const proto::HardwareProfile& device, double seconds);
+// Those that follow from scheduler_step_seconds and the release, both of `config`, and from the device.
+void derive_host_steps(scheduler::SchedulerConfig& config, const proto::HostProfile& host,
+                       const proto::HardwareProfile& device);
 
 // What a server that has compiled nothing before has met; none: it has met all sizes. `chunk`: of prefill,
 // tokens; `captured`: batch sizes.

@@ -27,7 +27,7 @@ scheduler::SchedulerConfig scheduler_config(const ServerArgs& args, const Deploy
   const Switches switches = deployment.pipeline.switches;
   scheduler::SchedulerConfig config =
       with_batches(host_options(args, deployment.hardware, deployment.host), args, batches);
-  set_scheduler_step(config, deployment.host, deployment.hardware, config.scheduler_step_seconds);
+  derive_host_steps(config, deployment.host, deployment.hardware);
   config.page_size = deployment.attention.page_size;
   config.max_total_num_tokens = memory.tokens;
   config.sliding_window_size = memory.windows.window;

@@ -78,8 +78,7 @@ RouterChoice resolve_router(const ServerArgs& args) {
     if (!elastic.empty() && elastic != "--replica-slowdown")
       throw_user_error(
           "{}: with --pd-disaggregation is not simulated; use --dp-size, or of prefill and decode servers "
-          "that come "
-          "and go a --fleet with autoscale: beside their count",
+          "that come and go a --fleet with autoscale: beside their count",
           elastic);
     say_what_is_idle(args, out.warnings);
     return out;  // the rest is in launch/deployment/sides.cc

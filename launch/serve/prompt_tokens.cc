@@ -83,12 +83,12 @@ const ServedModel& model_of(const ServeContext& context, const JsonFields& field
   return *model;
 }
 
-std::string answer(const ServedModel& model, ordered_json tokens, ordered_json count) {
+HttpResponse answer(const ServedModel& model, ordered_json tokens, ordered_json count) {
   ordered_json out;
   out["tokens"] = std::move(tokens);
   out["count"] = std::move(count);
   out["max_model_len"] = model.context_length;
-  return out.dump();
+  return {.body = out.dump(), .headers = model.answer_headers};
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ std::vector<std::vector<std::uint32_t>> tokenize(const ServeContext& context, co
   return prompts;
 }
 
-std::string tokenize_answer(const ServeContext& context, std::string_view body) {
+HttpResponse tokenize_answer(const ServeContext& context, std::string_view body) {
   const json object = parse_json_object(body);
   const JsonFields fields(object);
   const ServedModel& model = model_of(context, fields);
@@ -139,7 +139,7 @@ std::string tokenize_answer(const ServeContext& context, std::string_view body) 
   return answer(model, std::move(tokens), std::move(counts));
 }
 
-std::string detokenize_answer(const ServeContext& context, std::string_view body) {
+HttpResponse detokenize_answer(const ServeContext& context, std::string_view body) {
   const json object = parse_json_object(body);
   const JsonFields fields(object);
   const ServedModel& model = model_of(context, fields);
@@ -154,7 +154,8 @@ std::string detokenize_answer(const ServeContext& context, std::string_view body
   } else {
     out["text"] = model.tokenizer->decode(token_ids(*tokens, "tokens"), skip_special);
   }
-  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return {.body = out.dump(-1, ' ', false, ordered_json::error_handler_t::replace),
+          .headers = model.answer_headers};
 }
 
 }  // namespace tpsim::launch

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "launch/serve/protocol/generate_call.h"
 #include "launch/serve/serve_context.h"
+#include "launch/serve/wire/http_message.h"
 
 namespace tpsim::launch {
 
@@ -17,8 +17,8 @@ namespace tpsim::launch {
 // Throws Refusal with SGLang's sentences for what does not fit.
 std::vector<std::vector<std::uint32_t>> tokenize(const ServeContext& context, const ServedModel& model,
                                                  GenerateCall& call);
-// The bodies of the answers. Throw Refusal. Take as long as tokenizing does.
-std::string tokenize_answer(const ServeContext& context, std::string_view body);
-std::string detokenize_answer(const ServeContext& context, std::string_view body);
+// Throw Refusal. Take as long as tokenizing does.
+HttpResponse tokenize_answer(const ServeContext& context, std::string_view body);
+HttpResponse detokenize_answer(const ServeContext& context, std::string_view body);
 
 }  // namespace tpsim::launch

@@ -293,14 +293,13 @@ void Service::on_chat(Call call) { generate(std::move(call), parse_chat); }
 void Service::on_tokenize(Call call) { answer_tokens(std::move(call), tokenize_answer); }
 void Service::on_detokenize(Call call) { answer_tokens(std::move(call), detokenize_answer); }
 
-void Service::answer_tokens(Call call, std::string (*answer)(const ServeContext&, std::string_view)) {
+void Service::answer_tokens(Call call, HttpResponse (*answer)(const ServeContext&, std::string_view)) {
   const auto shared = std::make_shared<Call>(std::move(call));
   // Texts of any length: not on the thread that streams wait for.
   boost::asio::post(*background_, [this, shared, answer] {
     HttpResponse response;
-    response.headers = context_.models.front().answer_headers;
     const std::optional<Refusal> refusal =
-        refusal_of([&] { response.body = answer(context_, shared->request.body); });
+        refusal_of([&] { response = answer(context_, shared->request.body); });
     shared->exchange->thread().post([this, shared, response, refusal] {
       if (refusal)
         refuse_call(*shared, refusal->status, refusal->type, refusal->what());

@@ -69,7 +69,7 @@ class Service final : public HttpHandler {
   void begin(Call call, GenerateCall (*parse)(std::string_view, const ParseLimits&));
   // What a router answers where nobody serves the model that `parsed` names, or it names none.
   void answer_no_model(const Call& call, const GenerateCall& parsed);
-  void answer_tokens(Call call, std::string (*answer)(const ServeContext&, std::string_view));
+  void answer_tokens(Call call, HttpResponse (*answer)(const ServeContext&, std::string_view));
   void refused(Call& call, const Refusal& refusal, bool native_stream);
 
   void on_generate(Call call);
